@@ -16,6 +16,7 @@ import re
 import statistics
 import sys
 import textwrap
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -196,21 +197,32 @@ def interval_figures(residuals: Sequence[Residual]) -> tuple[float, float]:
     return statistics.mean(inside), statistics.median((one.high - one.low) / 2 for one in ranges)
 
 
-def column_table(columns: Mapping[str, Column]) -> str:
-    """Markdown: the columns of one kind of file, as they are declared."""
+COLUMNS = tomllib.loads((ROOT / "docs" / "columns.toml").read_text(encoding="utf-8"))
+"""Kind of file -> column -> what it means, and what an empty cell does; recipes have the columns of runs too."""
+
+
+def column_table(kind: str, columns: Mapping[str, Column]) -> str:
+    """Markdown: the columns of one kind of file, as they are declared and described."""
+    if strange := COLUMNS[kind].keys() - columns.keys():
+        raise KeyError(f"no file of {kind} has {strange}")
+    texts = (COLUMNS["runs"] if kind == "recipes" else {}) | COLUMNS[kind]
     lines = ["| column | type | meaning | default |", "|---|---|---|---|"]
     for name, column in columns.items():
-        kind = ", ".join(f"`{word}`" for word in column.kind) if isinstance(column.kind, tuple) else column.kind
-        kind = "whole number" if kind == "whole" else kind
-        default = "required" if column.required else column.default or "-"
-        lines.append(f"| `{name}` | {kind} | {column.meaning} | {default} |")
+        holds = ", ".join(f"`{word}`" for word in column.kind) if isinstance(column.kind, tuple) else column.kind
+        holds = "whole number" if holds == "whole" else holds
+        meaning, *default = texts[name]
+        default = "required" if column.required else default[0] if default else "-"
+        lines.append(f"| `{name}` | {holds} | {meaning} | {default} |")
     return "\n".join(lines)
 
 
 PARTS: dict[str, Callable[[Sequence[Residual]], str]] = {
     "errors": error_table,
     "summary": summary,
-    **{f"columns of {kind}": lambda _, columns=columns: column_table(columns) for kind, columns in FILES.items()},
+    **{
+        f"columns of {kind}": lambda _, kind=kind, columns=columns: column_table(kind, columns)
+        for kind, columns in FILES.items()
+    },
 }
 """Marker in the pages -> what stands between it and its end."""
 

@@ -31,12 +31,12 @@ from gpuscale.validation.scores import (
 
 PREDICTIONS = {
     "predictions": {
-        "id": Column("the run, as the table of runs has it", required=True),
-        "step_s": Column("predicted seconds per step", "number"),
-        "mem_gib": Column("predicted memory of the fullest GPU [GiB]", "number"),
-        "fits": Column("whether the run finds the memory it needs", ("yes", "no")),
-        "step_s_low": Column("lower end of an 80 % interval of the step time [s]", "number"),
-        "step_s_high": Column("its upper end [s]", "number"),
+        "id": Column(required=True),  # the run, as the table of runs has it
+        "step_s": Column("number"),  # predicted seconds per step
+        "mem_gib": Column("number"),  # predicted memory of the fullest GPU [GiB]
+        "fits": Column(("yes", "no")),  # whether the run finds the memory it needs
+        "step_s_low": Column("number"),  # lower end of an 80 % interval of the step time [s]
+        "step_s_high": Column("number"),  # its upper end [s]
     }
 }
 """Columns of a file of predictions; an empty cell is not predicted."""

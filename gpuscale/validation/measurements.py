@@ -45,12 +45,10 @@ MAX_SHARED = 50_000
 
 
 class Column(NamedTuple):
-    """What a column holds."""
+    """What a column holds; docs/columns.toml has what it means."""
 
-    meaning: str  #: in a sentence.
     #: `text`, `whole` (0 or more), `number` (above 0), or the words that it takes.
     kind: str | tuple[str, ...] = "text"
-    default: str = ""  #: what an empty cell means, where that is not simply unknown.
     most: int = 10**15  #: the largest number: of whole ones ten times what was ever trained, or more.
     required: bool = False  #: a header without it is not one of this kind of file.
 
@@ -61,144 +59,49 @@ DTYPES = ("fp32", "bf16", "fp16", "fp8")
 DEGREE = 1 << 20
 
 RUNS = {
-    "id": Column("name of the row; up to its first `-` (of `nvidia-...` its second) the family", required=True),
-    "framework": Column(
-        "`megatron-lm`, `megatron-bridge`, `nemo`, `primus`, `torchtitan`, `deepspeed`, `nanotron`, `llm-foundry`, "
-        "`automodel`, `pytorch` (a loop of its own), or the name of a profile",
-        default="a generic profile",
-    ),
-    "source": Column("where it was published; what NVIDIA says of `megatron-bridge` is of its performance recipes"),
-    "source_date": Column("year and month of the software, `2025-04`", default="the framework as it is today"),
-    "gpu": Column("name of a GPU preset", required=True),
-    "gpu_as_published": Column("the GPU as the source prints it, where that leaves its form open"),
-    "cluster": Column("name of a cluster preset", default="by `gpu`, `gpus_per_node` and `fabric`"),
-    "fabric": Column("the network: `AWS EFA`, `8x400G IB`, `400 Gb/s per GPU`", default="the usual one of the GPU"),
-    "net_allreduce_busbw_gb_per_s": Column(
-        "bus bandwidth of a 1 GiB AllReduce over all GPUs, measured: scales the network", "number", "the preset's"
-    ),
-    "net_allgather_busbw_gb_per_s": Column(
-        "the same of an AllGather: where it and the AllReduce take more than 1.35 times the preset's AllGather, "
-        "collectives wait for their ranks ([model.md](model.md)) and the AllReduce scales nothing",
-        "number",
-        "the preset's",
-    ),
-    "gpus": Column("GPUs", "whole", most=DEGREE, required=True),
-    "gpus_per_node": Column("GPUs taken of each node, where they are fewer than it has", "whole", "all", DEGREE),
-    "gpu_power_w": Column("power cap of a GPU [W], where there is one", "number"),
-    "model": Column(
-        "name of a model preset, of which `layers`, `vocab`, `kv_heads` and `ffn` of the row replace its own; or a "
-        "name of a family",
-        required=True,
-    ),
-    "params_b": Column("parameters [1e9], from which layers, the gate of the MLP and tied embeddings follow", "number"),
-    "layers": Column("layers", "whole", "the preset's", 1 << 12),
-    "dense_layers": Column("dense layers before the mixtures of experts", "whole", "the preset's", 1 << 12),
-    "hidden": Column("width of a model that no preset describes", "whole", most=DEGREE),
-    "heads": Column("its attention heads", "whole", "heads of 128", 1 << 12),
-    "kv_heads": Column("its key/value heads", "whole", "`heads`", 1 << 12),
-    "ffn": Column("its MLP's width", "whole", "4 x `hidden`", 1 << 22),
-    "gated": Column(
-        "its MLP has two input projections (SwiGLU, GeGLU)", SWITCH,
-        "as `params_b` says, its family, or a width other than 4 x `hidden`; else asked back",
-    ),
-    "vocab": Column("its vocabulary", "whole", "its family's, or 50257", 1 << 24),
-    "experts": Column("its experts", "whole", "none", 1 << 14),
-    "topk": Column("experts of a token", "whole", "1", 1 << 10),
-    "moe_ffn": Column("width of an expert", "whole", "`ffn`", 1 << 22),
-    "mtp": Column("multi-token-prediction modules trained", "whole", "the model's, under Megatron-LM", MAX_MTP),
-    "precision": Column("`fp32`, `tf32`, `bf16`, `fp16`, `fp8...`, `mxfp8`, `nvfp4`", default="16-bit mixed precision"),
-    "tp": Column("tensor parallel", "whole", "1", DEGREE),
-    "pp": Column("pipeline stages", "whole", "1", DEGREE),
-    "vp": Column(
-        "model chunks per pipeline rank", "whole", "1; chunks of one layer in NVIDIA's recipes of dense models", 1 << 12
-    ),
-    "cp": Column("context parallel", "whole", "1", DEGREE),
-    "ep": Column("expert parallel", "whole", "1", DEGREE),
-    "etp": Column("tensor parallel inside experts", "whole", "the framework's, 1 in recipes with `ep`", DEGREE),
-    "dp": Column("data parallel, compared only: it follows from the GPUs", "whole", most=DEGREE),
-    "sp": Column("sequence parallelism", SWITCH, "the framework's"),
-    "zero": Column("ZeRO stage", tuple(ZERO_STAGES), "the framework's"),
-    "shard": Column("GPUs that share one copy of sharded states", "whole", "all; `hsdp`: those of a node", DEGREE),
-    "mbs": Column("sequences of a microbatch and data-parallel rank", "whole", "1", 1 << 16),
-    "gbs": Column("sequences of a step", "whole", most=1 << 24, required=True),
-    "seq": Column("tokens of a sequence", "whole", most=1 << 24, required=True),
-    "recompute": Column("`none`, `full`, `full:10`, `selective`, `selective:layernorm,moe_act`", default="none"),
-    "schedule": Column(
-        "`1f1b`, `interleaved`, `gpipe`, `zb-h1`, `zb-2p`, `zb-v`, `dualpipe`", default="1F1B"
-    ),
-    "offload": Column(
-        "`optimizer`, `parameters`, `activations`, `activations:0.5`; a share of the activations that is not stated is "
-        "what memory asks for, in loops of PyTorch all",
-        default="none",
-    ),
-    "cuda_graphs": Column("what CUDA graphs replay", ("none", "partial", "full"), "the framework's"),
-    "overlap_tp": Column("tensor-parallel collectives run beside products", SWITCH, "the framework's"),
-    "overlap_dp": Column("gradients and parameters travel beside computation", SWITCH, "the framework's"),
-    "overlap_ep": Column("the expert exchange runs beside another microbatch", SWITCH, "the framework's"),
-    "dispatcher": Column("of the expert exchange", DISPATCHERS, "the framework's"),
-    "transport": Column("of the expert exchange", ("nccl", "uccl", "nvshmem"), "as the dispatcher"),
-    "routing": Column("of tokens to experts; tokens predicted as balanced", ("balanced", "dropping"), "dropless"),
-    "compile": Column("torch.compile, where nothing else fuses kernels", SWITCH, "the framework's at the time"),
-    "attention": Column("attention kernels", ATTENTIONS, "the framework's at the time"),
-    "lora_rank": Column("rank of adapters beside frozen weights", "whole", "all weights are trained", 1 << 12),
-    "lora_targets": Column("matrices with adapters, by their names in the model or in the option", default="all"),
-    "base_quantization": Column("how frozen matrices are stored: `none`, `nf4`, `nf4-single`, `int4 (GPTQ)`, ..."),
-    "moment_dtype": Column("of the optimizer's moments", DTYPES, "fp32"),
-    "state_dtype": Column("of gradients, master weights and moments", DTYPES[:3], "the framework's"),
-    "step_s": Column("measured seconds of a step", "number", "from `tokens_s_gpu`"),
-    "tokens_s_gpu": Column("measured tokens per second and GPU", "number"),
-    "tflops_gpu": Column("measured model TFLOP/s; a step time follows where none is stated", "number"),
-    "mfu": Column("measured model FLOPs utilisation, 0.4 for 40 %, likewise", "number", most=1),
-    "flop_convention": Column(
-        "how these count attention", CONVENTIONS, "the framework's at the time; of others no step time follows"
-    ),
-    "hfu": Column("measured hardware FLOPs utilisation", "number", most=1),
-    "mem_gib": Column("measured memory of a GPU [GiB]", "number"),
-    "mem_basis": Column(
-        "`allocated`, `reserved` or `nvidia-smi`; `rank 0` or `max over ranks`", default="what the framework's log says"
-    ),
-    "spec": Column("how much is stated", ("full", "recompute-unstated", "partial"), "full"),
-    "flags": Column("what makes a measurement not comparable (below)"),
+    "id": Column(required=True), "framework": Column(), "source": Column(), "source_date": Column(),
+    "gpu": Column(required=True), "gpu_as_published": Column(), "cluster": Column(), "fabric": Column(),
+    "net_allreduce_busbw_gb_per_s": Column("number"), "net_allgather_busbw_gb_per_s": Column("number"),
+    "gpus": Column("whole", DEGREE, required=True), "gpus_per_node": Column("whole", DEGREE),
+    "gpu_power_w": Column("number"), "model": Column(required=True), "params_b": Column("number"),
+    "layers": Column("whole", 1 << 12), "dense_layers": Column("whole", 1 << 12), "hidden": Column("whole", DEGREE),
+    "heads": Column("whole", 1 << 12), "kv_heads": Column("whole", 1 << 12), "ffn": Column("whole", 1 << 22),
+    "gated": Column(SWITCH), "vocab": Column("whole", 1 << 24), "experts": Column("whole", 1 << 14),
+    "topk": Column("whole", 1 << 10), "moe_ffn": Column("whole", 1 << 22), "mtp": Column("whole", MAX_MTP),
+    "precision": Column(), "tp": Column("whole", DEGREE), "pp": Column("whole", DEGREE),
+    "vp": Column("whole", 1 << 12), "cp": Column("whole", DEGREE), "ep": Column("whole", DEGREE),
+    "etp": Column("whole", DEGREE), "dp": Column("whole", DEGREE), "sp": Column(SWITCH),
+    "zero": Column(tuple(ZERO_STAGES)), "shard": Column("whole", DEGREE), "mbs": Column("whole", 1 << 16),
+    "gbs": Column("whole", 1 << 24, required=True), "seq": Column("whole", 1 << 24, required=True),
+    "recompute": Column(), "schedule": Column(), "offload": Column(),
+    "cuda_graphs": Column(("none", "partial", "full")), "overlap_tp": Column(SWITCH), "overlap_dp": Column(SWITCH),
+    "overlap_ep": Column(SWITCH), "dispatcher": Column(DISPATCHERS),
+    "transport": Column(("nccl", "uccl", "nvshmem")), "routing": Column(("balanced", "dropping")),
+    "compile": Column(SWITCH), "attention": Column(ATTENTIONS), "lora_rank": Column("whole", 1 << 12),
+    "lora_targets": Column(), "base_quantization": Column(), "moment_dtype": Column(DTYPES),
+    "state_dtype": Column(DTYPES[:3]), "step_s": Column("number"), "tokens_s_gpu": Column("number"),
+    "tflops_gpu": Column("number"), "mfu": Column("number", 1), "flop_convention": Column(CONVENTIONS),
+    "hfu": Column("number", 1), "mem_gib": Column("number"), "mem_basis": Column(),
+    "spec": Column(("full", "recompute-unstated", "partial")), "flags": Column(),
 }  # fmt: skip
 """Columns of a file of runs."""
 
 KERNELS = {
-    "id": Column("name of the row; its beginning names the benchmark", required=True),
-    "gpu": Column("name of a GPU preset", required=True),
-    "kind": Column("`gemm` or `attention`; others are not predicted", required=True),
-    "dtype": Column("`bf16`, `fp16`, `fp8`, `nvfp4`, ...", required=True),
-    "m": Column("rows of a GEMM", "number", required=True),
-    "n": Column("its columns", "number", required=True),
-    "k": Column("its inner size", "number", required=True),
-    "extra": Column(
-        "`name=value` pairs: `ng` (products of a grouped GEMM); of attention `batch`, `heads`, `kv_heads`, `head_dim`, "
-        "`v_head_dim` and `seq` (TFLOP/s count the masked half) or `seq_len` (the full square)"
-    ),
-    "benchmark": Column(
-        "conditions: short runs see no power limit, nor do searches for the best shape",
-        ("short", "sustained", "best-shape"),
-        "`short` of `aic-...`, `best-shape` of `mamf-...`, else `sustained`",
-    ),
-    "tflops": Column("measured TFLOP/s: 2 m n k of a GEMM", "number", required=True),
-    "time_us": Column("measured time [us]", "number", "from `tflops`"),
-}
+    "id": Column(required=True), "gpu": Column(required=True), "kind": Column(required=True),
+    "dtype": Column(required=True), "m": Column("number", required=True), "n": Column("number", required=True),
+    "k": Column("number", required=True), "extra": Column(),
+    "benchmark": Column(("short", "sustained", "best-shape")), "tflops": Column("number", required=True),
+    "time_us": Column("number"),
+}  # fmt: skip
 """Columns of a file of kernels."""
 
 COLLECTIVES = {
-    "id": Column("name of the row", required=True),
-    "collective": Column("`allreduce`, `allgather`, `reducescatter`, `alltoall`, ...", required=True),
-    "gpu": Column("name of a GPU preset", required=True),
-    "gpus": Column("GPUs", "whole", most=DEGREE, required=True),
-    "gpus_per_node": Column("GPUs taken of each node", "whole", "all", DEGREE),
-    "cluster": Column("name of a cluster preset", default="by `gpu` and `fabric`"),
-    "fabric": Column("the network", default="the usual one of the GPU"),
-    "bytes": Column("size in nccl-tests' sense", "number", required=True),
-    "time_us": Column("measured time [us]", "number", required=True),
-    "sharp_or_nvls": Column("algorithms that NCCL was left with: `NCCL_ALGO=Ring`, `NVLS off`", default="all"),
-    "nccl": Column("version of NCCL, `2.26`", default="the newest"),
-    "channels": Column("channels that NCCL was told to take", "whole", "its own choice", 1 << 10),
-    "launch": Column("how NCCL was launched", ("processes", "one-process", "graph"), "processes"),
-}
+    "id": Column(required=True), "collective": Column(required=True), "gpu": Column(required=True),
+    "gpus": Column("whole", DEGREE, required=True), "gpus_per_node": Column("whole", DEGREE), "cluster": Column(),
+    "fabric": Column(), "bytes": Column("number", required=True), "time_us": Column("number", required=True),
+    "sharp_or_nvls": Column(), "nccl": Column(), "channels": Column("whole", 1 << 10),
+    "launch": Column(("processes", "one-process", "graph")),
+}  # fmt: skip
 """Columns of a file of collectives."""
 
 OF_RECIPES = (
@@ -209,12 +112,12 @@ OF_RECIPES = (
 """Columns of a run that say what experts run, and what they measured if they say it."""
 
 RECIPES = {
-    "recipe": Column("name of the row", required=True),
+    "recipe": Column(required=True),
     **{name: RUNS[name] for name in OF_RECIPES},
-    "gpu": RUNS["gpu"]._replace(required=False, default="that of `cluster`"),
+    "gpu": RUNS["gpu"]._replace(required=False),
     "vpp": RUNS["vp"],
-    "fsdp": Column("parameters, gradients and optimizer states sharded", SWITCH, "as `zero` says"),
-    "offloaded_layers": Column("layers whose activations go to host memory", "whole", "as `offload` says", 1 << 12),
+    "fsdp": Column(SWITCH),
+    "offloaded_layers": Column("whole", 1 << 12),
 }
 """Columns of a file of recipes: what is measured is optional."""
 
