@@ -204,6 +204,43 @@ L.Trainer(devices="{devices}", precision="bf16-mixed", strategy="ddp").fit(
 """
 
 
+def test_devices_that_a_text_lists_are_counted(tmp_path):
+    (tmp_path / "train.py").write_text(LIGHTNING_OWN.format(devices="0,1,3"))
+    assert read_launch([tmp_path / "train.py"], {}, {"seq": 512}).options["gbs"] == 6
+
+
+OF_OWN = """
+import lightning as L, torch
+from torch.utils.data import DataLoader
+class LanguageModel(L.LightningModule):
+    def configure_model(self):
+        self.model = Transformer(vocab_size=9)
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+L.Trainer(devices=2, strategy="fsdp").fit(LanguageModel(), DataLoader(data))
+"""
+
+
+def test_loaders_and_trainers_of_lightning_have_their_defaults(tmp_path):
+    (tmp_path / "train.py").write_text(OF_OWN)
+    job = read_launch([tmp_path / "train.py"], {}, {"seq": 512, "model": "llama3-8b"})
+    assert (job.options["gbs"], job.options["precision"], job.layout["zero"]) == (2, "fp32", 3)
+
+
+def test_a_model_without_a_head_trains_as_a_language_model_where_adapters_say_so(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom peft import LoraConfig, TaskType, get_peft_model\nfrom transformers import AutoModel\n"
+        "from transformers import AutoTokenizer\nfrom torch.utils.data import DataLoader\n"
+        "tokenizer = AutoTokenizer.from_pretrained('glm')\n"
+        "model = AutoModel.from_pretrained('glm', torch_dtype=torch.float32)\n"
+        "model = get_peft_model(model, LoraConfig(task_type=TaskType.CAUSAL_LM, r=8, target_modules=['q_proj']))\n"
+        "optimizer = torch.optim.Adam(params=model.parameters())\n"
+        "for batch in DataLoader([], batch_size=2):\n    optimizer.step()\n"
+    )
+    job = read_launch([tmp_path / "train.py"], {}, {"seq": 512, "model": "llama3-8b"})
+    assert (job.options["lora_rank"], job.options["gbs"], job.options["optimizer"]) == (8, 2, "adam")
+
+
 def test_plugins_and_strategies_of_deepspeed_have_stage_two(tmp_path):
     assert (
         read(tmp_path, "acc = Accelerator(mixed_precision='bf16', deepspeed_plugin=DeepSpeedPlugin())").layout["zero"]

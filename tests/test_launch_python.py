@@ -272,6 +272,21 @@ llm.train(model=llm.Qwen2Model(config), data=data, trainer=trainer, optim=optim)
     }  # fmt: skip
 
 
+def test_parts_of_a_recipe_of_nemo_have_its_defaults(tmp_path):
+    text = """
+import nemo_run as run
+from nemo.collections import llm
+from nemo.collections.llm.recipes import llama3_8b
+data = run.Config(llm.MockDataModule, seq_length=4096, global_batch_size=64, micro_batch_size=2)
+trainer = llama3_8b.trainer(tensor_parallelism=2, context_parallelism=1, num_nodes=1, num_gpus_per_node=8)
+run.run(run.Partial(llm.pretrain, model=llama3_8b.model(), trainer=trainer, data=data))
+"""
+    job = read(tmp_path, text)
+    assert (job.options["model"], job.options["gpus"], job.options["gbs"]) == ("llama3-8b", 8, 64)
+    assert (job.layout["tp"], job.layout["cp"], job.layout["micro_batch_size"]) == (2, 1, 2)
+    assert job.options["precision"] == "bf16"
+
+
 TUNED = "from nemo.collections import llm\nrecipe = llm.{}.finetune_recipe(num_nodes=1, num_gpus_per_node=8{})\n"
 OF_8B = {"model": "llama3-8b", "seq": 2048, "gbs": 128}
 

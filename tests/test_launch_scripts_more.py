@@ -344,3 +344,28 @@ def test_a_key_that_a_document_gives_again_counts_as_it_stands_last(tmp_path):
     (tmp_path / "configs" / "small.yaml").write_text(f"training: 7\n{text}training: {{batch: 3, precision: fp32}}\n")
     job = read_launch([str(tmp_path / "train.py")], given={"seq": 2048, "gpus": 8})
     assert job.options["gbs"] == 24
+
+
+CHOOSING = """
+import argparse
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+PRESETS = {"small": {"batch": 2, "name": "Qwen/Qwen2.5-0.5B"}, "large": {"batch": 8, "name": "Qwen/Qwen2.5-7B"}}
+parser = argparse.ArgumentParser()
+parser.add_argument("--preset", required=True, choices=list(PRESETS))
+parser.add_argument("--accumulate", type=int, default="4")
+args = parser.parse_args()
+chosen = dict(PRESETS[args.preset])
+arguments = TrainingArguments("out", per_device_train_batch_size=chosen["batch"], bf16=True,
+                              gradient_accumulation_steps=2 * args.accumulate)
+Trainer(model=AutoModelForCausalLM.from_pretrained(chosen["name"]), args=arguments).train()
+"""
+
+
+def test_what_chooses_an_entry_of_a_table_is_asked_for_with_its_choices(tmp_path):
+    (tmp_path / "train.py").write_text(CHOOSING)
+    with pytest.raises(InputError) as caught:
+        read_launch([tmp_path / "train.py"], given={"seq": 2048, "gpus": 2})
+    assert "the variable preset says which entry" in caught.value.message
+    assert "small, large" in str(caught.value.hint) and "batch" not in str(caught.value.hint)
+    job = read_launch([tmp_path / "train.py"], {"preset": "large"}, given={"seq": 2048, "gpus": 2})
+    assert (job.options["gbs"], job.options["model"]) == (128, "Qwen/Qwen2.5-7B")

@@ -712,7 +712,7 @@ def _claims_nemo(source: Source) -> bool:
     names = source.settings.keys()
     if source.kind == "python":
         called = source.called
-        whole = {"trainer.devices", "trainer.strategy"} & names
+        whole = {"trainer.devices", "trainer.strategy", "trainer.num_gpus_per_node"} & names
         return called in {"pretrain_recipe", "finetune_recipe"} or bool(called in _NEMO_CALLS and whole)
     if source.kind == "command":
         started = "nemo" in source.program or any(one.endswith("megatron_gpt_pretraining.py") for one in source.program)
@@ -848,6 +848,12 @@ def _read_nemo_call(reading: Reading, called: Setting) -> None:
     """Take a recipe or a call of NeMo that a Python file makes: its keywords, plugins and callbacks."""
     settings, origin = reading.settings, settings_text(reading, "origin")
     settings.pop("name", None)  # of the run, not of the optimizer
+    library = re.fullmatch(r"(nemo\..*)\.trainer", settings_text(reading, "trainer.origin"))
+    if library:  # a part of a recipe: `trainer=llama3_8b.trainer(tensor_parallelism=2)`
+        whole = f"{library[1]}.{'finetune' if called.value == 'finetune' else 'pretrain'}_recipe"
+        settings["recipe"] = replace(settings["trainer"], name="recipe", value=whole)
+        for one in [one for one in settings if one.startswith("trainer.")]:
+            settings.setdefault(one.removeprefix("trainer."), settings[one])
     recipe = str(called.value).endswith("_recipe")
     if recipe and all(settings_text(reading, name) for name in ("trainer", "trainer.devices", "model", "data")):
         reading.assume(f"{called.value} is given all of a job: read as a call that trains it", called)

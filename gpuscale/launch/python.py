@@ -108,7 +108,8 @@ def python_sources(
         origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
         frozen = [("requires_grad", False, "", place) for place in program.frozen[:1]]
         changes = [*takers.changes(root), *frozen, *_touches(root, program), *_lengths(root, program), *_returned(root)]
-        settings = _settings([*tables, *every, *_inside("", root.value), *origins, *changes])
+        parts = [*tables, *every, *_inside("", root.value), *origins, *changes]
+        settings = _settings(parts, program.choices)
         changed = tuple(
             Said(one.file, one.line, one.text[:120], f"what {one.value} {does} is in no file that is here")
             for name, one in settings.items()
@@ -395,10 +396,11 @@ def refuse_keywords(reading: Reading, beside: re.Pattern[str]) -> None:
             raise lacks
 
 
-def _settings(found: list[Found]) -> dict[str, Setting]:
+def _settings(found: list[Found], choices: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, Setting]:
     made = {}
     for name, value, why, (file, line, text) in found[:MAX_SETTINGS]:
-        made[name] = Setting(name, value, file, line, text, why=why)
+        may_be = (choices or {}).get(str(value)[2:-1], ()) if why else ()
+        made[name] = Setting(name, value, file, line, text, why=why, choices=may_be)
     return made
 
 

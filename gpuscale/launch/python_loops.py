@@ -56,16 +56,13 @@ def loop(program: Program) -> Record | None:
     """Return the trainer that a loop of a script's own amounts to; None where there is none of a language model."""
     fits = [one for one in program.unfollowed if _last(one) == "fit" and is_lightning(one.parts.get("of"))]
     whole = fits[0].parts.get("0", fits[0].parts.get("model")) if fits else None
-    if isinstance(whole, Record) and whole.kind:
-        for name in ("configure_model", "configure_optimizers"):
-            if (found := whole.kind.find(name)) and isinstance(found[0], Function):
-                program.follow(found[0].bound(whole), (), {}, whole.place)
+    _configure(program, whole)
     calls = program.unfollowed
     optimizers = [one for one in calls if OPTIMIZER.match(_last(one)) and one.parts]
     engine = next((one for one in calls if one.origin == "deepspeed.initialize"), None)
     started = engine or next(iter(fits or optimizers), None)
     names = " ".join(f"{one.name} {one.origin}" for one in calls)
-    if started is None or OTHERS.search(names):
+    if started is None or OTHERS.search(names.replace("AutoModel.", "") if _is_causal(calls) else names):
         return None
     models = [*_given(engine), *(one for call in optimizers[:1] for one in _given(call)), *_held(whole)]
     model = next((one for one in models if not is_lightning(one)), None)
@@ -84,7 +81,23 @@ def loop(program: Program) -> Record | None:
     made = Record(TRAINER, started.place, {"args": args}, origin=TRAINER)
     if model is not None:
         made.put("model", model, model.place)
+        if args.parts.get("mixed_precision") == "no" and not re.search(r"from_|load|get_|prepare", model.name):
+            args.put("torch_dtype", "float32", model.place)  # as torch makes weights
     return made
+
+
+def _configure(program: Program, whole: Any) -> None:
+    """Go through the methods in which a module of Lightning makes its model and its optimizers."""
+    for name in ("configure_model", "configure_optimizers"):
+        found = whole.kind.find(name) if isinstance(whole, Record) and whole.kind else ()
+        if found and isinstance(found[0], Function):
+            program.follow(found[0].bound(whole), (), {}, whole.place)
+
+
+def _is_causal(calls: list[Record]) -> bool:
+    """Whether adapters are said to be of a causal language model, which `AutoModel` loads too (ChatGLM)."""
+    kinds = (one.parts.get("task_type") for one in calls)
+    return any(str(getattr(kind, "name", kind)).endswith("CAUSAL_LM") for kind in kinds)
 
 
 def _of_words(model: Record | None) -> bool:
@@ -147,6 +160,8 @@ def _say_loader(args: Record, call: Record) -> None:
     first = "per_device_train_batch_size" not in args.parts
     if "batch_size" in call.parts and (first or call.parts.get("shuffle") is True):
         args.put("per_device_train_batch_size", call.parts["batch_size"], call.place)
+    elif first and not {"batch_sampler", "**", "1"} & call.parts.keys():  # torch's default
+        args.put("per_device_train_batch_size", 1, call.place)
 
 
 def _say_mixed(args: Record, call: Record) -> None:
@@ -204,6 +219,8 @@ def _say_lightning(args: Record, call: Record) -> None:
     args.put("mixed_precision", MIXED.get(precision, parts.get("precision")), call.places.get("precision", call.place))
     args.put("gradient_accumulation_steps", parts.get("accumulate_grad_batches", 1), call.place)
     strategy, devices, nodes = parts.get("strategy", "auto"), parts.get("devices", "auto"), parts.get("num_nodes", 1)
+    if isinstance(devices, str) and "," in devices:  # `"0,1"`
+        devices = [one for one in devices.split(",") if one.strip()]
     count = len(devices) if isinstance(devices, list) else digits(devices)
     if count and isinstance(nodes, int):
         args.put("loop_gpus", count * nodes, call.places.get("devices", call.place))

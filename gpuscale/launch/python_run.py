@@ -95,6 +95,8 @@ DOCUMENTS = (".yaml", ".yml", ".json", ".toml")
 
 ABSENT, NAMING = "is in a file that is not here", "names the file of its configuration"
 """Why what such a function returns is not known: the file is not here, or nobody says which it is."""
+CHOOSING = "says which entry of a table counts"
+MAX_CHOICES = 40
 
 TABLES = frozenset(known_table("scripts")["program"]["tables"])
 """Classes of dictionaries whose entries are attributes too."""
@@ -169,6 +171,7 @@ class Program:
         self.stepping: dict[ast.If, bool] = {}  #: whether an optimizer steps where a condition holds.
         self.whole: dict[str, str] = {}  #: modules that are imported as such -> the file that does.
         self.accumulates: tuple[Any, Place] | None = None  #: every how many steps an optimizer steps: `if n % 4 == 0`.
+        self.choices: dict[str, tuple[str, ...]] = {}  #: name of what is asked for -> what it may be.
         #: documents that are loaded and not here, or what names them -> why, and where.
         self.lost: dict[str, tuple[str, Place]] = {}
         self.written: dict[str, Any] = {}  #: documents that the program writes.
@@ -759,7 +762,16 @@ class Program:
         if isinstance(whole, Unknown) and isinstance(key, str):
             return self.attribute(whole, key, scope.place(node))
         unknown = whole if isinstance(whole, Unknown) else key if isinstance(key, slice) else first_unknown(key)
-        return unknown if isinstance(unknown, Unknown) else plainly(lambda: whole[key])
+        if isinstance(unknown, Unknown):
+            return self._chooses(unknown, whole)
+        return plainly(lambda: whole[key])
+
+    def _chooses(self, unknown: Unknown, among: Any) -> Unknown:
+        """Return what chooses among the entries of a dictionary, which it may be; others as they are."""
+        if not isinstance(among, dict) or not all(isinstance(one, str) for one in among):
+            return unknown
+        self.choices.setdefault(asked_name(unknown.name), tuple(among)[:MAX_CHOICES])
+        return replace(unknown, why=CHOOSING)
 
     def _key(self, node: ast.Subscript, scope: Scope) -> Any:
         """Return what stands in brackets; of `[1:n]` the slice, if its ends are known."""
@@ -841,8 +853,8 @@ class Program:
         if isinstance(whole, Scope):
             return self.resolved(whole.names.get(name, Symbol(name, name)))
         if isinstance(whole, Unknown):
-            of_file = whole.why in {ABSENT, NAMING}
-            return whole if of_file else _part(self.open(f"{whole.name}.{name}", MISSING, place, whole.why), whole)
+            whole_too = whole.why in {ABSENT, NAMING, CHOOSING}
+            return whole if whole_too else _part(self.open(f"{whole.name}.{name}", MISSING, place, whole.why), whole)
         if isinstance(whole, PathText) and (found := of_path(whole, name)) is not None:
             return found
         if name in {"value", "name"} and isinstance(whole, str | int | float):  # of an enumeration's member
@@ -1197,7 +1209,7 @@ class Program:
         key = args[0] if args and is_plain(args[0]) and not isinstance(args[0], list | dict) else None
         usual = args[1] if len(args) > 1 else None
         if args and isinstance(args[0], Unknown) and name != "update":
-            return args[0]
+            return self._chooses(args[0], whole)
         if name == "get":
             return whole.get(key, usual)
         match name:
@@ -1226,6 +1238,10 @@ class Program:
             off = {"store_true": False, "store_false": True}.get(str(given.get("action")), MISSING)
             needed = given.get("required") is True or (not long.startswith("-") and "nargs" not in given)
             usual = Unknown(own, "is given no value") if needed and long != "..." else None
+            if isinstance(choices := given.get("choices"), list) and first_unknown(choices) is None:
+                self.choices[own] = tuple(map(str, choices[:MAX_CHOICES]))
+            if given.get("type") in (Symbol("int", "int"), Symbol("float", "float")):  # of a default that is a text
+                given = {**given, "default": _literal(given["default"])} if "default" in given else given
             parser.put(own, given.get("default", off if off is not MISSING else usual), place)
             return parser
         if name in {"parse_args", "parse_known_args"}:
@@ -1266,6 +1282,8 @@ class Program:
     def _of_objects(self, origin: str, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
         """Return what functions of Python return that make, copy or write objects; `_NOTHING` of others."""
         match origin:
+            case "dict" | "collections.OrderedDict" if args and isinstance(args[0], Unknown) and not given:
+                return args[0]
             case "dict" | "collections.OrderedDict":
                 return {**(_entries(args[0]) if args else {}), **given}
             case "vars" if args and isinstance(args[0], Record) and (args[0].kind or is_table(args[0])):

@@ -325,7 +325,9 @@ class _Reader:
         if elsewhere:
             does = "returns" if "config" in elsewhere else "does"
             message = f"what {printable(elsewhere)[:MAX_NAME]} {does} is in no file that is here"
-            hint = f"give the folder of that package too, or {hint.removeprefix('give ')}"
+            module = printable(elsewhere.rpartition(".")[0].strip(".").replace(".", "/"))[:MAX_NAME]
+            which = f"`launch_files={module}.py`, or the folder of its package" if module else "what defines it"
+            hint = f"give {which}, too, or {hint.removeprefix('give ')}"
         if missing := list(self._missing(path)):
             message = f"what it takes from {printable(', '.join(missing[:4]))[:MAX_NAME]} by `import *` is not here"
             hint = f"give these files too, or {hint.removeprefix('give ')}"
