@@ -422,3 +422,24 @@ def test_a_stage_of_zero_counts_in_any_table_and_a_list_of_switches_suggests_one
     with pytest.raises(LackingError, match=r"the model 'own_7b\.json' is not known here") as caught:
         read_launch([tmp_path / "run.json"], {}, {"gpus": 8})
     assert "`zero=3`" in caught.value.hint
+
+
+@pytest.mark.parametrize("more", ['"[1]"', '"null"', '"{"', "{a: 1}"])
+def test_arguments_beside_a_saved_page_that_are_no_table_are_left_out(more, tmp_path):
+    text = BOARD % ("auto", "lora", "none")
+    (tmp_path / "board.yaml").write_text(text.replace("""'{"optim": "adafactor"}'""", more))
+    assert read_launch([tmp_path / "board.yaml"], {}, {"gpus": 4}).options["optimizer"] == "adamw"
+
+
+def test_devices_that_are_seen_are_no_trainer_of_lightning(tmp_path):
+    text = "model: {name: Qwen/Qwen3-4B}\ntraining: {batch_size: 4, max_len: 512, bf16: true}\n"
+    (tmp_path / "run.yaml").write_text(f"{text}system: {{cuda_visible_devices: '0,1', accelerator: gpu}}\n")
+    with pytest.raises(LackingError, match="how the job is sharded"):
+        read_launch([tmp_path / "run.yaml"], {}, {"gpus": 2, "gbs": 8})
+
+
+def test_a_table_of_a_class_that_is_not_modelled_asks_for_the_model(tmp_path):
+    (tmp_path / "run.yaml").write_text((SCRATCH % "").replace("hidden_size: 256", "hidden_size: 255"))
+    with pytest.raises(LackingError) as caught:
+        read_launch([tmp_path / "run.yaml"], {}, {"gpus": 1})
+    assert "`model=" in caught.value.hint

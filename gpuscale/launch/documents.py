@@ -338,7 +338,7 @@ def _of_board(stated: dict[str, Setting]) -> dict[str, Setting]:
         if name == "train.ds_stage" and "ds_offload" in on:
             given = {key: str(file).replace("config", "offload_config") for key, file in given.items()}
         elif name == "train.extra_args":
-            with suppress(ValueError, RecursionError):
+            with suppress(ValueError, TypeError, RecursionError):
                 given = {key: inner for key, inner in dict(json.loads(str(one.value))).items() if last in on}
         elif last == "lora_target":
             given = {last: one.value or "all"}

@@ -224,7 +224,10 @@ def _read_table(reading: Reading) -> bool:
             own = {*_OF_CONFIG, *class_defaults().get(str(kind.value), ())}  # of all that a run was told
             keys = {key: one.value for key, one in inside.items()
                     if one.value is not None and (key in own if not table else "." not in key)}  # fmt: skip
-            made = configured_model(str(kind.value).replace("_", ""), keys, source.file)
+            try:
+                made = configured_model(str(kind.value).replace("_", ""), keys, source.file)
+            except InputError as error:
+                reading.refuse(kind, error.message, settles="model")
             if made is not None:
                 reading.option("model", made, *(f"{table}{key}" for key in keys))
                 for key in set(inside) - set(keys) if table else ():

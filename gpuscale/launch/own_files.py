@@ -280,7 +280,7 @@ _LIGHTNING = re.compile(
 
 def _take_lightning(reading: Reading) -> None:
     """Give what a table of Lightning's trainer says the names that accelerate and DeepSpeed have for it."""
-    for of in {name.rpartition(".")[0] for name in reading.settings if name.endswith("devices")}:
+    for of in {name.rpartition(".")[0] for name in reading.settings if re.search(r"(^|\.)devices$", name)}:
         inside = {
             name.removeprefix(f"{of}."): one for name, one in reading.settings.items() if name.startswith(f"{of}.")
         }
