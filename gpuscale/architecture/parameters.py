@@ -32,8 +32,7 @@ class Linear:
     inputs: int  #: width of the input.
     outputs: int  #: width of the output, without the key and value heads below.
     split: Split  #: how it is cut over the tensor-parallel (for experts: expert-tensor-parallel) group.
-    #: key/value heads whose projections are fused behind `outputs`; when TP exceeds their number they are replicated
-    #: rather than cut.
+    #: key/value heads whose projections are fused behind `outputs`; when TP exceeds their number they are replicated.
     kv_heads: int = 0
     kv_width: int = 0  #: width of one key head plus one value head.
     bias: bool = False  #: whether there is a bias as wide as the output.
@@ -280,7 +279,7 @@ def _indexer_norm(attention: AttentionSpec) -> int:
 class LayerParameters(NamedTuple):
     """Parameters of one layer."""
 
-    attention: int  #: projection matrices of attention (with latent attention: all five or, without query rank, four).
+    attention: int  #: projection matrices of attention.
     indexer: int  #: indexer of DeepSeek sparse attention, with its norm.
     state_space: int  #: projections, convolution, decays and norm of a state space in the place of attention.
     qk_norm: int  #: norm weights on queries and keys, or on the two compressed vectors of latent attention.
@@ -294,7 +293,7 @@ class LayerParameters(NamedTuple):
     norms: int  #: norm weights of width `hidden`, with their biases.
     biases: int  #: biases of the attention and dense MLP projections, attention sinks.
     routed_experts_per_token: int  #: the part of `routed_experts` that one token uses.
-    #: the part of `dense_params` that tensor parallelism leaves whole on every rank: norms, router, output biases, the
+    #: the part of `dense_params` that tensor parallelism leaves whole on every rank: norms, router, output biases,
     #: compressions of latent attention, indexer and latent projections (as Megatron-LM does), and what stands beside.
     tp_replicated: int
 

@@ -108,12 +108,12 @@ class LevelSpec:
     topology: Annotated[str, among(*TOPOLOGIES)] = ""
     #: units along each axis of a torus, neighbours first; empty unless a torus.
     torus_shape: Annotated[tuple[Annotated[int, Field(ge=2, le=65536)], ...], Field(min_length=1, max_length=6)] = ()
-    #: global links of one group of a dragonfly together, one direction, over its GPUs [bytes/s].
+    #: global links of one dragonfly group together, one direction, over its GPUs [bytes/s].
     global_bytes_per_s: Annotated[float, Field(alias="global_gb_per_s_per_group_per_direction", ge=MB, le=1e7 * GB)] = (
         0.0
     )
-    #: share of the traffic between groups of a dragonfly that goes straight; the rest takes a detour over a third
-    #: group. None: routing adapts, all of it or none, whichever carries more.
+    #: share of the traffic between groups of a dragonfly that goes straight, the rest over a third group. None: all of
+    #: it or none, whichever carries more.
     minimal_share: Annotated[float | None, Field(ge=0, le=1)] = None
     path: str = ""  #: what the data takes, as NCCL names its transports; empty where the file does not say.
     gpus_per_pcie_switch: Annotated[int, Field(ge=1, le=64)] = 0  #: GPUs behind one PCIe switch; 0 where not known.
@@ -182,8 +182,7 @@ class ClusterSpec:
     title: Text  #: name for people.
     gpu: GpuSpec  #: the GPU, the slowest of several types.
     levels: tuple[LevelSpec, ...]  #: innermost first.
-    #: whether the top level may be widened for more GPUs than the preset has (a switched network may, a single box may
-    #: not).
+    #: whether the top level may be widened for more GPUs (a switched network may, a single box may not).
     extendable: bool
     sources: Mapping[str, str]  #: field -> source of the number.
     aliases: Annotated[tuple[Name, ...], Field(max_length=16)] = ()  #: other names.
@@ -193,14 +192,13 @@ class ClusterSpec:
     rank_overhead_s: float = 0.0
     #: measured collectives, which go before the model's; none in the presets.
     calibration: tuple[CalibrationSpec, ...] = ()
-    #: the parts of a cluster of unlike nodes; empty for one of alike ones. `gpu`, `levels` and `host` are then the
-    #: least of what the parts have (`joined`).
+    #: the parts of a cluster of unlike nodes; `gpu`, `levels` and `host` are then the least of theirs (`joined`).
     pools: tuple["PoolSpec", ...] = ()
     mixture: str = ""  #: what that costs, in words.
     #: the cluster itself, where this one is what some of its groups see while the others are idle.
     whole: "ClusterSpec | None" = None
-    #: switches between nodes are used to add up where they can. None: not by NCCL, which needs a plugin and
-    #: NCCL_COLLNET_ENABLE for it, but ideally.
+    #: switches between nodes add up where they can. None: not by NCCL, which needs a plugin and NCCL_COLLNET_ENABLE for
+    #: it, but ideally.
     sharp: bool | None = None
     nvls: bool = True  #: the same of the switches inside a node, which NCCL uses of its own accord.
 

@@ -51,8 +51,8 @@ class KernelSpec:
     #: time a kernel of any kind takes beyond its arithmetic or its traffic [s].
     kernel_overhead_s: Annotated[float, Field(alias="kernel_overhead_us", ge=0, le=100 * US)]
     hbm_fraction: Fraction  #: share of the HBM bandwidth that products bound by memory, casts and copies reach [0-1].
-    #: share of the 16-bit peak that the matrix products of fused attention reach, forward, long sequences, only the
-    #: FLOPs that the mask leaves counted [0-1].
+    #: share of the 16-bit peak that products of fused attention reach, forward, long sequences, FLOPs that the mask
+    #: leaves [0-1].
     attention_forward_fraction: Fraction
     attention_backward_fraction: Fraction  #: the same for the backward pass, at 2.5 times the forward FLOPs [0-1].
     #: keys per query that fused attention loses to masked blocks, fill and epilogue [tokens].
@@ -63,10 +63,9 @@ class KernelSpec:
     exp_per_cycle_per_sm: Annotated[float, Field(ge=0.01, le=1024)]
     #: gap between one kernel's end and the next one's start when the queue is full [s].
     launch_s: Annotated[float, Field(alias="launch_us", ge=0, le=100 * US)]
-    #: as `sustained_clock_fraction`, for 16-bit GEMMs where they draw more power than narrower ones; None where they do
-    #: not differ.
+    #: as `sustained_clock_fraction`, for 16-bit GEMMs where they draw more power than narrower ones.
     sustained_16bit_fraction: Annotated[float | None, Field(ge=0.3, le=1)] = None
-    #: as `hbm_fraction`, for what stands between the products of a layer where it reaches less; None where it does not.
+    #: as `hbm_fraction`, for what stands between the products of a layer where it reaches less.
     stream_fraction: Fraction | None = None
 
     def sustained(self, precision: str) -> float:

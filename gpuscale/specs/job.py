@@ -108,36 +108,35 @@ class MemoryProfile:
 
     #: per logit at the peak of a `standard` loss: 16-bit logits, fp32 copies, gradients [bytes].
     loss_bytes: Annotated[float, Field(ge=0, le=64)]
-    #: under sequence parallelism the inputs of column-parallel products are saved whole, as gathered, rather than as
-    #: the rank's own shard.
+    #: under sequence parallelism inputs of column-parallel products are saved whole, as gathered.
     saves_gathered_inputs: bool
-    #: copies of keys and values that stay besides those that attention reads, where queries, keys and values come as
-    #: one tensor (multi-head attention).
+    #: copies of keys and values that stay besides those that attention reads, where they come in one tensor with the
+    #: queries (multi-head attention).
     saved_kv_copies: Annotated[float, Field(ge=0, le=8)]
-    #: buffers of a whole microbatch's hidden state that tensor parallelism keeps for its gathers.
+    #: buffers of a microbatch's hidden state that tensor parallelism keeps for its gathers.
     gather_buffers: Annotated[float, Field(ge=0, le=8)]
     fp8_activations: bool  #: under fp8 the inputs of matrix products are saved in 8 bits.
     #: under fp8 and fp4, bytes per parameter that the weights take with their copies.
     fp8_weight_bytes: Annotated[float, Field(ge=0, le=8)]
-    #: one 16-bit placeholder per shape of a layer's weight gradients is kept, because the gradients themselves go to
-    #: the fp32 buffer (Transformer Engine).
+    #: one 16-bit placeholder per shape of a layer's weight gradients is kept, as these go to the fp32 buffer
+    #: (Transformer Engine).
     weight_placeholders: bool
     transient_gradients: bool  #: the backward pass of a microbatch ends with 16-bit gradients of all parameters.
     #: gradient buckets under plain data parallelism (ZeRO 0), per parameter [bytes].
     replica_bucket_bytes: Annotated[float, Field(ge=0, le=8)]
     #: buffer through which sharded states' gradients are reduced [bytes].
     reduce_bucket_bytes: Annotated[float, Field(ge=0, le=1e11)]
-    #: what the optimizer step needs beside the states when these are sharded, per parameter of the GPU [bytes].
+    #: what the optimizer step needs beside sharded states, per parameter of the GPU [bytes].
     step_whole_bytes: Annotated[float, Field(ge=0, le=32)]
     step_shard_bytes: Annotated[float, Field(ge=0, le=32)]  #: the same per parameter of the GPU's shard [bytes].
     #: the master weight is the parameter, cast for use (FSDP, autocast); without a master, the 16-bit weight is.
     master_is_weight: bool
-    #: what stays gathered from the forward to the backward pass under ZeRO-3: `none`, the LM `head`, or the embedding
-    #: too (`ends`).
+    #: what stays gathered between forward and backward pass under ZeRO-3: `none`, the LM `head`, or the embedding too
+    #: (`ends`).
     root_gathered: Annotated[str, among("none", "head", "ends")]
     #: under ZeRO-3, parameters that are gathered at most at a time; 0: two layers.
     gathered_parameters: Annotated[float, Field(ge=0, le=1e12)]
-    #: share by which the caching allocator holds more than the tensors that come and go in a step.
+    #: share by which the caching allocator holds more than what comes and goes in a step.
     fragmentation: Annotated[float, Field(ge=0, le=1)]
     #: CUDA context and loaded kernels of the process, outside PyTorch's allocator [bytes].
     context_bytes: Annotated[float, Field(alias="context_gib", ge=0, le=16 * GIB)]
@@ -147,44 +146,39 @@ class MemoryProfile:
     extra_communicators: Annotated[float, Field(ge=0, le=64)]
     #: what the framework's log calls memory: `allocated`, `reserved` or `device`.
     reported: Annotated[str, among("allocated", "reserved", "device")]
-    #: the allocator's peak counter is reset before the optimizer step, so that an allocated peak in the log is that of
-    #: the optimizer step.
-    counter_reset: bool
+    counter_reset: bool  #: the allocator's peak counter is reset before the optimizer step: the log's peak is of that.
     #: recipe of fp8 and fp4 -> the same where it differs from `fp8_weight_bytes` [bytes].
     recipe_weight_bytes: Mapping[
         Annotated[str, among("delayed", "current", "blockwise", "mx", "nvfp4")], Annotated[float, Field(ge=0, le=8)]
     ] = field(default_factory=dict, hash=False)
-    #: PyTorch's allocator extends and shrinks its segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), so that,
-    #: short of memory, it gives back nearly all that is free.
+    #: PyTorch's allocator extends and shrinks its segments (PYTORCH_CUDA_ALLOC_CONF), so that, short of memory, it
+    #: gives back nearly all that is free.
     expandable_segments: bool = False
     #: buffer out of which FSDP reduces the gradients of a layer, per parameter of it [bytes].
     reduce_input_bytes: Annotated[float, Field(ge=0, le=8)] = 0.0
-    #: gradients are freed behind the optimizer step rather than kept in a buffer (`zero_grad` sets them to None).
-    frees_gradients: bool = False
+    frees_gradients: bool = False  #: gradients are freed behind the optimizer step (`zero_grad` sets them to None).
     #: RMSNorms and softmax of attention that are chains of operations work in fp32 (transformers; torch.nn.RMSNorm
     #: where no kernel fuses it).
     wide_chains: bool = False
-    #: beside adapters, what is trained whole is a copy of the type of its original, which stays (PEFT).
+    #: beside adapters, what is trained whole is a copy of its original, which stays (PEFT).
     keeps_originals: bool = False
     #: beside quantised matrices, other frozen weights and the residual stream are made 32-bit unless ZeRO-3 shards them
     #: (PEFT, `prepare_model_for_kbit_training`).
     widens_beside_quantised: bool = False
-    #: beside frozen weights ZeRO-3 keeps the gradient of each recomputed layer's input until the backward pass is over.
+    #: beside frozen weights ZeRO-3 keeps the gradients of recomputed layers' inputs to the end of the backward pass.
     keeps_input_gradients: bool = False
     #: keys and values of grouped queries are copied to all heads before attention.
     expands_kv: bool = False
-    #: under ZeRO-3 frozen weights have gradients too, which come with those of the unit of FSDP1 that they are in.
+    #: under ZeRO-3 frozen weights have gradients too, with those of their unit of FSDP1.
     frozen_gradients: bool = False
     #: under ZeRO-3 each GPU gathers the whole model to load it.
     loads_whole: bool = False
-    #: copies of the second moment that Adam's step makes on all parameters at once (PyTorch's `foreach` kernels: the
+    #: copies of the second moment that Adam's step makes of all parameters at once (PyTorch's `foreach` kernels: the
     #: denominator of the update); fused kernels make none.
     foreach_copies: Annotated[float, Field(ge=0, le=4)] = 0.0
-    #: ZeRO-2 and 3 flatten the parameters of each unit into one of a type of its own, for which `foreach` kernels are
-    #: not taken.
+    #: ZeRO-2 and 3 flatten the parameters of each unit into one, for which `foreach` kernels are not taken.
     flat_parameters: bool = False
-    #: outputs of experts are saved, because they are weighted behind the experts rather than inside.
-    expert_outputs: bool = False
+    expert_outputs: bool = False  #: outputs of experts are saved, as they are weighted behind the experts.
     #: precision -> what gradients take under it per parameter, where that differs from `StateBytes.gradient` [bytes].
     stored_gradient_bytes: Mapping[LowPrecision, Annotated[float, Field(ge=1, le=16)]] = field(
         default_factory=dict, hash=False
@@ -225,14 +219,12 @@ class RuntimeSpec:
     #: older generations), `unfused` (score matrix in memory, masked half computed too), or a name that users give
     #: (`KERNELS_OF`); `JobSpec.attention` is what runs.
     attention: Annotated[str, among(*ATTENTION_KERNELS)]
-    #: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations rather than as fused
-    #: kernels, compiled or not; with `bias`, gradients of biases are sums of their own rather than by-products of
-    #: weight gradients (Transformer Engine, epilogue BGRADB of cuBLASLt).
+    #: which of `norm`, `rotary`, `activation` and `loss` run as chains of eager PyTorch operations, compiled or not;
+    #: with `bias`, gradients of biases are sums of their own rather than by-products of weight gradients (Transformer
+    #: Engine, epilogue BGRADB of cuBLASLt).
     eager: tuple[Annotated[str, among(*EAGER)], ...]
     dropout: bool  #: dropout after attention, projection and MLP (GPT-3 recipes; Llama recipes have none).
-    #: weight gradients are added onto their sums, of `StateBytes.gradient`, inside the GEMM; otherwise by a kernel of
-    #: its own.
-    wgrad_fusion: bool
+    wgrad_fusion: bool  #: weight gradients are added onto their sums inside the GEMM; otherwise by a kernel of its own.
     #: cross entropy `standard` (in place, fp32), `fused` (one kernel each way, on 16-bit logits), or with the LM head
     #: `chunked` or `linear` (one kernel).
     loss: Annotated[str, among(*LOSSES)]
@@ -240,53 +232,51 @@ class RuntimeSpec:
     async_tp_reduce: bool  #: without SP, the backward AllReduce of TP runs beside the weight gradient.
     overlap_grad_reduce: bool  #: gradient reduction runs under the backward pass.
     overlap_param_gather: bool  #: parameter gathering runs under the forward pass.
-    #: how context-parallel ranks exchange keys and values: `p2p`, `all_gather`, `a2a` or `a2a+p2p`
-    #: (`gpuscale.layouts.ranks`).
-    cp_comm: CpComm
+    cp_comm: CpComm  #: how context-parallel ranks exchange keys and values (`gpuscale.layouts.ranks`).
     scatter_pipeline: bool  #: without SP, each TP rank sends 1/TP of a pipeline transfer, gathered on the other side.
     sequence_parallel: bool  #: whether TP comes with sequence parallelism when nothing is said.
     zero_stage: Annotated[int, Field(ge=0, le=3)]  #: the ZeRO stage when nothing is said.
     #: share of a layer's forward pass that the framework's own `selective` recomputes where that is no set of modules
-    #: (torchtitan recomputes every other matrix product or every other layer); 0 for modules.
+    #: (torchtitan: every other matrix product or layer); 0 for modules.
     selective_share: Annotated[float, Field(ge=0, le=1)]
     #: of the expert exchange: `alltoall` sends every copy of a token over the network, `deepep` and `hybridep` one per
     #: node, forwarded over NVLink.
     dispatcher: Annotated[str, among(*DISPATCHERS)]
     #: the expert exchange of one microbatch runs beside the computation of another (Megatron
-    #: `overlap_moe_expert_parallel_comm`), for which the CPU issues two microbatches at once.
+    #: `overlap_moe_expert_parallel_comm`): the CPU issues two at once.
     overlap_ep: bool
     #: `none`, `partial` (attention, router and the like are replayed, experts issued one by one) or `full` (whole
     #: iterations are replayed: nothing waits for the CPU).
     cuda_graphs: Annotated[str, among("none", "partial", "full")]
-    #: how layers are dealt out to stages: `even`; `tapered`, with fewer on the last stage where a mixture of experts
-    #: starts with dense layers (NVIDIA's recipes); or by `cost` with the LM head counted (nanotron).
+    #: how layers are dealt out to stages: `even`; `tapered`, fewer on the last stage where a mixture of experts starts
+    #: with dense layers (NVIDIA's recipes); or by `cost` with the LM head counted (nanotron).
     pipeline_split: PipelineSplit
     #: how fp8 operands are quantised when nothing is said, as `JobSpec.recipe`.
     fp8_recipe: Annotated[str, among("delayed", "current", "blockwise", "mx")]
-    #: CPU time to issue the forward pass of one dense layer; the backward pass takes as much, and a layer with more
-    #: kernels in proportion more [s].
+    #: CPU time to issue the forward pass of one dense layer; as much for the backward pass, and in proportion to
+    #: kernels [s].
     host_layer_s: Annotated[float, Field(alias="host_layer_us", ge=0, le=1)]
-    #: time the CPU needs to issue one collective [s].
+    #: CPU time to issue one collective [s].
     host_collective_s: Annotated[float, Field(alias="host_collective_us", ge=0, le=1)]
-    #: CPU time of one checkpointed (recomputed) layer: saving and restoring random states [s].
+    #: CPU time of one recomputed layer: saving and restoring random states [s].
     host_checkpoint_s: Annotated[float, Field(alias="host_checkpoint_us", ge=0, le=1)]
-    #: CPU time to issue the forward pass of one layer with experts; it adds to the GPU's time where the CPU has waited
-    #: for the counts of their tokens and has no lead any more [s].
+    #: CPU time to issue the forward pass of one layer with experts, which adds to the GPU's where the CPU has waited
+    #: for the counts of their tokens [s].
     host_moe_s: Annotated[float, Field(alias="host_moe_us", ge=0, le=1)]
     #: time of one microbatch on the last stage that nothing hides: loss, data, synchronisation [s].
     host_microbatch_s: Annotated[float, Field(alias="host_microbatch_us", ge=0, le=1)]
-    #: CPU time per token of a microbatch that nothing hides: a loop over tokens that asks the GPU for each [s].
+    #: CPU time per token of a microbatch that nothing hides: a loop that asks the GPU for each [s].
     host_token_s: Annotated[float, Field(alias="host_token_us", ge=0, le=1)] = 0.0
-    #: a `linear` loss keeps no gradients: its backward pass works out the logits anew, chunk by chunk, in eager
-    #: operations, and the gradient of the LM head's weights whether these are trained or not.
+    #: a `linear` loss keeps no gradients: its backward pass works out the logits anew, by chunks, in eager operations,
+    #: and the gradient of the LM head whether that is trained or not.
     logits_again: bool = False
     #: which of `RULE_SETS` says what the framework can run; without one it is held to arithmetic alone.
     rule_set: Annotated[str, among(*RULE_SETS)] = "generic"
-    #: without ZeRO the model runs under PyTorch's DistributedDataParallel, which reduces gradients under the backward
-    #: pass whatever `overlap_grad_reduce` says.
+    #: without ZeRO PyTorch's DistributedDataParallel reduces gradients under the backward pass whatever
+    #: `overlap_grad_reduce` says.
     ddp_without_zero: bool = False
-    #: weights are quantised anew in every pass, as they come from the gathers of FSDP; else once a step (Transformer
-    #: Engine), whose time is not counted.
+    #: weights are quantised anew in every pass, as they come from FSDP's gathers; else once a step (Transformer
+    #: Engine), which is not counted.
     casts_weights: bool = False
     #: precision -> bytes per parameter in which gradients are reduced under it, where that differs from
     #: `StateBytes.gradient` [bytes].
@@ -295,26 +285,24 @@ class RuntimeSpec:
     )
     #: precisions under which ZeRO's gradients are AllReduced rather than ReduceScattered.
     reduced_whole: tuple[LowPrecision, ...] = ()
-    #: memory traffic per parameter of copying into and out of the buffers of ZeRO-3's collectives, per microbatch
-    #: [bytes].
+    #: traffic per parameter of copying into and out of ZeRO-3's buffers, per microbatch [bytes].
     shard_copy_bytes: Annotated[float, Field(ge=0, le=64)] = 0.0
-    #: under ZeRO-3 with recomputation, parameters in use until a module's next use within which it keeps its own, as
-    #: DeepSpeed's `stage3_max_reuse_distance`; 0: they are kept from recomputation to the backward pass.
+    #: under ZeRO-3 with recomputation, parameters until a module's next use within which it keeps its own (DeepSpeed's
+    #: `stage3_max_reuse_distance`); 0: from recomputation to the backward pass.
     reuse_parameters: Annotated[float, Field(ge=0, le=1e12)] = 0.0
     #: CPU time of one parameter tensor and rank where ZeRO shards every tensor by itself (nanotron) [s].
     host_shard_s: Annotated[float, Field(alias="host_shard_us", ge=0, le=1)] = 0.0
-    #: CPU time per parameter tensor in every optimizer step, while the GPU waits: norm of its gradient, update, copy of
-    #: the updated weight and clearing are loops over tensors around a synchronisation; experts of a grouped product
-    #: are tensors of their own where these loop over them (`host_expert_s`) [s].
+    #: CPU time per parameter tensor in every optimizer step, while the GPU waits: norm, update, copy and clearing are
+    #: loops over tensors around a synchronisation; experts of a grouped product are tensors of their own where these
+    #: loop over them (`host_expert_s`) [s].
     host_tensor_s: Annotated[float, Field(alias="host_tensor_us", ge=0, le=1)] = 0.0
     #: CPU time to issue one kernel of one expert, where grouped products loop over the experts; 0 where one launch has
-    #: all of them, or `host_moe_s` includes it [s].
+    #: all, or `host_moe_s` includes it [s].
     host_expert_s: Annotated[float, Field(alias="host_expert_us", ge=0, le=1)] = 0.0
-    #: time to give all cached blocks of a full GPU back to the driver and to allocate them anew, the GPU drained; 0
-    #: where that has not been seen [s].
+    #: time to give all cached blocks of a full GPU back and to allocate them anew; 0 where not seen [s].
     allocator_retry_s: Annotated[float, Field(ge=0, le=60)] = 0.0
-    #: ZeRO-1 and 2 gather updated parameters behind the optimizer step, and nothing hides it; not meant is FSDP, which
-    #: gathers them layer by layer.
+    #: ZeRO-1 and 2 gather updated parameters behind the optimizer step, unhidden; not FSDP, which gathers layer by
+    #: layer.
     gathers_after_step: bool = False
     #: ZeRO does on one GPU what it does on several: FSDP2 gathers layer by layer, DeepSpeed fills its buckets.
     zero_alone: bool = False
@@ -331,11 +319,11 @@ class RuntimeSpec:
     compile: bool | None = None
     #: which of `EAGER` have kernels of the framework's own, compiled or not.
     kernels: tuple[Annotated[str, among(*EAGER)], ...] = ()
-    #: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm), so that the CPU waits for
-    #: them only where an exchange does.
+    #: grouped products read the sizes of their groups from GPU memory (torch._grouped_mm): the CPU waits for them only
+    #: where an exchange does.
     sizes_on_gpu: bool = False
-    #: data type of frozen weights -> memory traffic per weight of making it 16-bit, where that is more than one reading
-    #: and one writing [bytes].
+    #: data type of frozen weights -> traffic per weight of making it 16-bit, if more than one reading and writing
+    #: [bytes].
     unpacked_bytes: Mapping[Annotated[str, among("int4", "int8", "nf4")], Annotated[float, Field(gt=0, le=256)]] = (
         field(default_factory=dict, hash=False)
     )
@@ -343,14 +331,14 @@ class RuntimeSpec:
     adapters: Annotated[str, among("plain", "peft", "fused")] = "plain"
     #: inputs of adapters go through dropout when nothing is said.
     lora_dropout: bool = False
-    #: products with matrices that bitsandbytes quantised keep their inputs, though no gradient needs them.
+    #: products with matrices quantised by bitsandbytes keep inputs that no gradient needs.
     keeps_quantised_inputs: bool = False
     #: beside frozen weights, what is trained is 16-bit, with its gradients and moments.
     trains_in_16_bits: bool = False
     #: data type in which frozen weights are stored when nothing is said.
     frozen_dtype: Annotated[str, among("16-bit", "fp32")] = "16-bit"
-    #: whether a layer that is recomputed stops once all is there that gradients need, before its last product: `no`,
-    #: `yes` (PyTorch's non-reentrant checkpoints, JAX) or `compiled` (where compiled).
+    #: whether a recomputed layer stops before its last product, once all is there that gradients need: `no`, `yes`
+    #: (PyTorch's non-reentrant checkpoints, JAX) or `compiled` (where compiled).
     recompute_stops_early: Annotated[str, among("no", "compiled", "yes")] = "no"
     #: `dropless`, or `dropping`: every expert takes a fixed number of tokens, which the CPU knows.
     routing: Annotated[str, among(*ROUTINGS)] = "dropless"
@@ -410,8 +398,7 @@ class SpaceSpec:
     cuda_graphs: tuple[Annotated[str, among("partial", "full")], ...] = ()  #: what CUDA graphs can replay.
     dispatcher: tuple[Annotated[str, among(*DISPATCHERS)], ...] = ()  #: ways to exchange tokens of experts.
     grad_reduce: tuple[Annotated[str, among("each", "last")], ...] = ()  #: when ZeRO-2 and 3 reduce gradients.
-    #: those of these options that its users set where they pay, those of experts for mixtures of experts: a plan tries
-    #: them by itself.
+    #: those that its users set where they pay, those of experts for mixtures of experts: a plan tries them.
     usual: tuple[Annotated[str, among(*OF_EXPERTS_ALONE, "grad_reduce")], ...] = ()
 
 
@@ -469,7 +456,7 @@ class JobSpec:
     recipe: str = "delayed"
     #: parallel axes of `AXES`, from neighbouring ranks outwards (`gpuscale.layouts.ranks`).
     axis_order: tuple[str, ...] = AXES
-    #: what is counted of towers beside the language model, one of `TOWERS`; parameters alone, whatever passes them.
+    #: what is counted of towers beside the language model, one of `TOWERS`; parameters alone.
     tower: Annotated[str, among(*TOWERS)] = "none"
     tight: bool = False  #: plans may take all of the memory, not only what the usual fragmentation leaves.
     #: bytes of activations, logits and what else comes and goes, over what is predicted of them.

@@ -203,12 +203,12 @@ class MoeSpec:
     router_bias: bool = False  #: a learned bias on the router logits (gpt-oss).
     correction_bias: bool = False  #: a per-expert load-balancing bias that takes no gradient (DeepSeek-V3).
     expert_bias: bool = False  #: biases in the expert projections (gpt-oss).
-    #: groups of experts, of which the router picks the best and then experts inside them alone (node-limited routing,
-    #: DeepSeek-V3, arXiv 2412.19437, section 2.1.2); 1 when all are free.
+    #: groups of experts, of which the router picks the best and then experts inside them alone (DeepSeek-V3, arXiv
+    #: 2412.19437, section 2.1.2); 1 when all are free.
     groups: Experts = 1
     top_groups: Experts = 1  #: groups that a token may visit.
-    #: width in which the routed experts work, between a down- and an up-projection that they share (LatentMoE, Nemotron
-    #: 3); 0 when they work in the model's own width.
+    #: width in which the routed experts work, between two projections that they share (LatentMoE, Nemotron 3); 0 when
+    #: they work in the model's own.
     latent: Annotated[int, Field(ge=0, le=MAX_HIDDEN)] = 0
 
     @property
@@ -250,17 +250,16 @@ class LayerSpec:
     attention: AttentionSpec | None  #: the attention, or None.
     mlp: MlpSpec | None  #: the dense MLP, or None.
     moe: MoeSpec | None  #: the mixture of experts, or None.
-    #: norms of width `hidden` in the layer (2 pre-norm, 4 with Gemma's sandwich, 1 in parallel blocks and in layers of
-    #: a single block).
+    #: norms of width `hidden` (2 pre-norm, 4 with Gemma's sandwich, 1 in parallel blocks and layers of a single block).
     norms: Annotated[int, Field(alias="norms_per_layer", ge=0, le=4)] = 2
     #: LayerNorm with bias, rather than RMSNorm or bias-free; the final norm does as the last layer.
     norm_bias: bool = False
     state_space: StateSpaceSpec | None = None  #: the state space, or None.
-    #: the layer begins a multi-token-prediction module: hidden state and embedding of the next token enter through a 2h
-    #: x h projection (DeepSeek-V3, arXiv 2412.19437, eq. 21).
+    #: the layer begins a multi-token-prediction module: hidden state and next embedding enter through a 2h x h
+    #: projection (DeepSeek-V3, arXiv 2412.19437, eq. 21).
     joins_embedding: bool = False
-    #: token mixer and feed-forward block read the same hidden state, and their outputs are added up once (GPT-J,
-    #: GPT-NeoX, PaLM, Falcon): tensor parallelism gathers and reduces once for both.
+    #: token mixer and feed-forward block read the same hidden state (GPT-J, GPT-NeoX, PaLM, Falcon): tensor parallelism
+    #: gathers and reduces once for both.
     parallel_blocks: bool = False
     wide_under: tuple[str, ...] = ()  #: precisions below 16 bits under which the layer stays in 16 bits all the same.
     beside: tuple[BesideSpec, ...] = ()  #: what it has beside its blocks.
