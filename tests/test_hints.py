@@ -23,7 +23,7 @@ REFUSED = [
     f"plan {DENSE} --precision fp8 --framework nanotron",
     f"plan {DENSE} --precision fp8-blockwise --framework torchtitan",
     f"plan {DENSE} --offload optimizer --framework llm-foundry",
-    f"plan {DENSE} --offload optimizer --zero 0",
+    f"estimate {DENSE} --offload optimizer --zero 0",
     f"plan {DENSE} --offload parameters --framework deepspeed --zero 2",
     f"estimate {DENSE} --zero 3 --pp 2",
     f"plan {DENSE} --zero 2 --framework nanotron",

@@ -61,9 +61,9 @@ def test_pairs_are_tried_where_no_change_is_enough():
 
 
 def test_the_nearest_is_named_where_nothing_is_enough():
-    (nearest,) = estimate("llama3-70b", 8, {"tp": 8}).remedies
+    (nearest,) = estimate("llama3.1-405b", 8, {"tp": 8}).remedies
     assert nearest.fit == "no"
-    done = gpuscale("estimate", "--model", "llama3-70b", "--gpus", "8", "--tp", "8")
+    done = gpuscale("estimate", "--model", "llama3.1-405b", "--gpus", "8", "--tp", "8")
     assert "no single change or pair of changes is enough; nearest: --" in done.out
 
 
