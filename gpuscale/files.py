@@ -28,7 +28,7 @@ NO_BREAK = "\u00a0"
 """A space at which no line is broken; printed as a plain one."""
 
 _read: set[Path] | None = None
-"""Files that the command has read; None where no command runs, as in a notebook, which may save over what it loaded."""
+"""Files that the command has read; None where no command runs, as in a notebook."""
 
 _folders: tuple[Path, ...] = ()
 """Folders that files of users must lie in; anywhere where there are none."""

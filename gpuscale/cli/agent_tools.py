@@ -55,17 +55,17 @@ TOOLS = {
     "memory), clusters (levels and links), frameworks (defaults and rules), recipes (published jobs). With `name` one "
     "of them. `what`: options, with `name` of a tool, says what each of its arguments means.",
 }
-"""Every tool by name, with what it is for and how it is asked, for who chooses one. `list` is `gpuscale show`."""
+"""What each tool is for and how it is asked, for who chooses one; `list` is `gpuscale show`."""
 
 LISTS = ("models", "hardware", "clusters", "frameworks", "recipes")
 OF_PEOPLE = {
     "help", "html", "csv", "markdown", "json", "toml", "output", "rank", "export", "timing", "no_plot", "format",
     "draw", "require_fit", "args",
 }  # fmt: skip
-"""Parameters of commands that files, terminals and pipelines have, and tools do not."""
+"""Parameters for files, terminals and pipelines, which tools have not."""
 
 WORDED = COMMON | {"budget", "recipe"}
-"""Options that the schema explains; of the others it has type and limits, and `list` the words."""
+"""Options that the schema explains; `list` has the words of the others."""
 
 KINDS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 OWN: dict[str, dict[str, Any]] = {

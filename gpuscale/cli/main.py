@@ -83,7 +83,7 @@ COMMON = {
     "model", "gpus", "cluster", "framework", "precision", "seq", "gbs", "launch_files", "tp", "pp", "ep", "zero",
     "micro_batch_size", "recompute", "top", "why", "train_tokens", "days", "spares", "output", "html", "json",
 }  # fmt: skip
-"""Options that most people need: of a command with many, `--help` lists these alone."""
+"""Options that most people need, which `--help` of a command with many lists alone."""
 
 COMMON_OF = {
     "plan": COMMON - {"tp", "pp", "ep", "zero", "micro_batch_size", "recompute", "train_tokens", "days", "spares"}
@@ -118,7 +118,7 @@ INTERRUPTED, CRASHED = 130, 3
 """Exit codes after Ctrl-C, and after a defect of gpuscale itself or for lack of memory."""
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
-"""`ClickException`, base of every usage error; newer versions of Typer carry their own copy of Click."""
+"""`ClickException`, of which newer versions of Typer carry a copy."""
 
 
 class Grouped(TyperCommand):

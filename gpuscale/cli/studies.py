@@ -24,7 +24,7 @@ PANEL = "Running"
 ASKED = {name: "" for kind in (JobOptions, Layout, Question, Recovery) for name in declared(kind) if name != "why"}
 LISTED = [name for name in ASKED if name not in PINS or name in COMPARED]
 FAILED_CODE = 3
-"""Exit code where questions failed, by a defect or for lack of memory, as of a command that asks one."""
+"""Exit code where questions failed, as of a command that asks one."""
 
 
 @takes(JobOptions, Layout, Question, Recovery, several=LISTED, optional=True, only=ASKED)

@@ -107,7 +107,7 @@ def stragglers(asked: AskedPlan, verbose: bool = False) -> Answer:
 
 
 FOR_EACH = {name: "" for name in ASKED if name not in {"risk", "days"}}
-"""Options of the many plans that are compared; how one of them stands noise is for `gpuscale plan` to say."""
+"""Options of many plans that are compared; noise is of one, and for `gpuscale plan` to say."""
 
 BATCH = FOR_EACH | {
     "train_tokens": "Training tokens at small batch sizes, such as 15T.",

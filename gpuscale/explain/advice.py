@@ -244,7 +244,7 @@ SITUATIONS: tuple[tuple[str, str, str, Callable[[Footing], Judged] | None], ...]
     ("training over several nodes", "a hybrid: TP in the node, PP and DP over the network",
      "placement on nodes and rails, and settings of NCCL", None),
 )  # fmt: skip
-"""Situation, strategy, what it asks of the network, and how a job is judged by it; the last by its nodes."""
+"""Situation, strategy, what that asks of the network, and how a job is judged; the last by its nodes."""
 
 
 def situations(job: JobSpec | None, cluster: ClusterSpec | None = None, gpus: int | None = None) -> Iterator[Situation]:

@@ -43,7 +43,7 @@ LIBRARIES = {"NVIDIA": "NCCL", "AMD": "RCCL"}
 """Vendor -> its library of collectives; others have none of this kind."""
 
 LEAST_SHARE = 0.001
-"""Share of the step below which what a collective exposes is not worth a benchmark, unless nothing else does more."""
+"""Exposed share of the step below which a collective is not worth a benchmark, unless none has more."""
 
 
 @dataclass(frozen=True)
@@ -341,8 +341,7 @@ NETWORK_CHECKS = {
     "ethernet": ("ethtool IFACE | grep Speed", "iperf3 -P 16", "ip link show | grep mtu", "mtu 9000 on every hop",
                  "ethtool -S IFACE | grep -E 'discard|pause'"),
 }  # fmt: skip
-"""Fabric -> what shows the rate, what measures a card, what shows MTU and flow control, what these must say, and
-counters to watch."""
+"""Fabric -> what shows the rate, measures a card, shows MTU and flow control, what these must say, and counters."""
 
 FLOW = ("loss", "congestion")
 
@@ -504,7 +503,7 @@ def tuning(subject: Subject, traffic: TrafficReport) -> Iterator[tuple[str, str,
 
 
 NOTICEABLE = 0.005
-"""Share of the step below which a difference is lost in what steps differ by from one to the next (a choice)."""
+"""Share of the step that is lost in what steps differ by (a choice)."""
 
 TCP_SLOWDOWN = 8.0
 """How much longer a byte takes over TCP through host memory than by RDMA (guesstimate)."""

@@ -41,18 +41,17 @@ NEAR = 0.3
 """How much slower than the best plan others may be that are compared with it."""
 
 BANDWIDTH, KERNELS, LATENCY, TOKENS, MORE_MEMORY = 4.0, 2.0, 1.5, 2.0, 2.0
-"""Factors up to which another choice is looked for, either way: a network, kernels, latencies (beyond which the model
-would take InfiniBand for another network), batch and sequence, memory."""
+"""Factors up to which another choice is looked for, either way: a network, kernels, latencies (beyond which
+InfiniBand would be another network), batch and sequence, memory."""
 
 MOST_FAMILIES = 3
-"""Of so many families that may be the choice all variants on their frontier of step time and memory are compared too,
-beside those among which a plan's first choice is looked for (`near_leaders`)."""
+"""Families that may be the choice, all of whose variants on the frontier of time and memory are compared too."""
 
 REFINEMENTS = 1
-"""Factors that are tried between one at which the choice holds and one at which it does not."""
+"""Factors tried between one at which the choice holds and one at which it does not."""
 
 JUST = 1e-6
-"""By how much memory is above or below what a plan takes where it just fits or just does not."""
+"""By how much memory is above or below what a plan just takes."""
 
 
 @dataclass(frozen=True)
@@ -302,8 +301,7 @@ def _memory_flips(field: Field) -> Iterator[Flip]:
 MILLION = 1e6
 
 BASES = {"step": "s per step", "tokens": "s per million tokens", "gpus": "GPU-seconds per million tokens"}
-"""What is compared -> its unit: steps where both plans train as many tokens in one on as many GPUs, else what is left
-of the difference when those are divided out."""
+"""What is compared -> its unit: steps of as many tokens on as many GPUs, else with these divided out."""
 
 NAMED = 3
 

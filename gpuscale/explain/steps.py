@@ -224,7 +224,7 @@ def _sent_bytes(subject: Subject, sides: dict[str, str], outermost: dict[Key, st
 
 
 FINE_TILE = 2.0**-10
-"""Edge of an output tile that any product fills whole tiles of, that of a mean number of routed tokens too."""
+"""Edge of an output tile that any product fills, also of a mean number of tokens."""
 
 
 def _counting_flops(job: JobSpec) -> JobSpec:
@@ -313,7 +313,7 @@ BOUNDS = ("compute", "memory", "network", "host", "launch", "waiting", "bubble")
 """Values of `Node.bound` in a step."""
 
 OVERHEAD = 4
-"""A kernel that takes this many times what arithmetic or traffic do is bound by what it takes to start."""
+"""A kernel that takes this many times its arithmetic or traffic is bound by its start."""
 
 SOURCES = {"launch": "framework fit", "bubble": "schedule formula", "offload": "host model", "waiting": "guesstimate"}
 

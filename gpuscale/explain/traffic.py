@@ -73,11 +73,10 @@ from gpuscale.steptime.tensor_parallel import TensorParallelTime, tensor_paralle
 from gpuscale.training.stragglers import SELECTIVE, go_back_n_share, loss_window
 
 PHASES = ("forward", "backward", "synchronisation", "update")
-"""Phases of a step: both passes of all microbatches (recomputation counts as backward), the reduction of gradients
-behind them, the optimizer with what follows it."""
+"""Phases of a step: both passes (recomputation is backward), the reduction of gradients behind them, the optimizer."""
 
 ENDS = frozenset({"embedding", "LM head", "loss"})
-"""What is called once for each microbatch at both ends of the model, and not in every layer."""
+"""What is called once for each microbatch at both ends of the model."""
 
 REPLICAS = "gradients of replicas"
 """What the copies of a shard reduce, of hybrid sharding."""

@@ -75,7 +75,7 @@ DOCUMENTS = {
     "TrainTime": "training.train_time_document",
     "Validation": "validation.validation_document",
 }
-"""Answer, or several of one kind -> what lays it out; a module is loaded when it is needed."""
+"""Answer, or several of one kind -> what lays it out, loaded when needed."""
 
 
 def document(found: Any, **view: Any) -> Document:

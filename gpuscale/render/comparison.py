@@ -39,8 +39,7 @@ COLOURS = {LESS: 1, MORE: 3}
 DEPTH = 5
 
 LEAST, LEAST_PART = 2e-4, 5e-4
-"""Share of the larger total below which a component's difference is not shown, and of the total of A below which a part
-of a tree is not listed."""
+"""Share of the larger total below which a difference is not shown, and of A's below which a part is not listed."""
 
 FOLDED = 0.05
 """Share of the largest difference below which a terminal does not show a node."""

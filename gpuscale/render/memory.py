@@ -156,7 +156,7 @@ def _refusals(budget: MemoryBudget) -> list[tuple[str, str]]:
 
 TIMELINE_ROWS = 18
 STEADY = 12
-"""Passes of the steady state that are drawn behind its beginning and before its end; what lies between repeats."""
+"""Passes that are drawn of the steady state, at either end; what lies between repeats."""
 
 EVENT_MARKS = {"forward": "F", "backward": "B", "weights": "w", "waiting": ".", "gradients": "g", "optimizer": "o"}
 

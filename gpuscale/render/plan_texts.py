@@ -83,7 +83,7 @@ def layout_text(plan: PlanRow) -> str:
 
 
 FEW_GPUS = 8
-"""GPUs up to which the first line names the cluster: the usual one is hardly what a job of a box or less means."""
+"""GPUs up to which the first line names the cluster: the usual one is hardly meant there."""
 
 
 def verdict(found: Any, plan: PlanRow, width: int) -> str:
@@ -101,7 +101,7 @@ def verdict(found: Any, plan: PlanRow, width: int) -> str:
 
 
 SAMPLES = 10_000
-"""Samples of which the first line of a fine-tuning says how long they take: a usual data set of instructions."""
+"""Samples of a usual data set of instructions, whose time the first line says."""
 
 
 def fine_tuning_lines(plan: PlanRow, job: Mapping[str, Any]) -> list[str]:
@@ -210,7 +210,7 @@ def measured_text(found: MeasuredLayout) -> str:
 
 
 SOFTWARE_GAINED = 0.05
-"""Share of the step that newer software than a measured run's has to save, for an answer to say so."""
+"""Share of the step that newer software than a measured run's has to save to be named."""
 
 
 def _then(found: MeasuredLayout) -> str:

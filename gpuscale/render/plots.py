@@ -16,7 +16,7 @@ LABEL = 11
 """Columns left of the plot."""
 
 LOGARITHMIC = 6.0
-"""Ratio of the largest to the smallest value from which on an axis of characters is logarithmic."""
+"""Ratio of values from which on an axis of characters is logarithmic."""
 
 
 class Axis(NamedTuple):

@@ -45,7 +45,7 @@ LETTERS = "abcdefghij"
 """Backward passes by the last digit of their microbatch."""
 
 NOTABLE = 0.02
-"""From which difference on between closed form and simulation a sentence says so, as a share of the step."""
+"""Difference of closed form and simulation that a sentence names, as a share of the step."""
 
 GAP = " ~ "
 """Where time steps are left out."""
@@ -276,7 +276,7 @@ MAX_TRACED, MAX_WITH_PARTS, MAX_DRAWN = 100_000, 12_000, 6_000
 
 NAMES = ("forward", "backward", "weight gradients")
 COMPUTE, NETWORK = 1, 2
-"""Tracks of a rank: its slots and waiting, and what it waits for that is sent. Together they are the step, gapless."""
+"""Tracks of a rank: slots and waiting, and what it waits for that is sent; together the step, gapless."""
 
 Span = tuple[int, int, str, int, dict[str, Any]]
 """Start and end [ns], name, track, further facts."""

@@ -32,8 +32,7 @@ from gpuscale.training.totals import TrainTime, train_time
 from gpuscale.version import __version__
 
 ANSWERED, NO_ANSWER, REFUSED, FAILED = "answered", "no_answer", "refused", "failed"
-"""How a question ends, in the column `status`; without an answer there is one row that says why, in `reason`. What
-failed, for lack of memory or by a defect, is asked again by the next run."""
+"""How a question ends (`status`), without an answer in one row with its `reason`; what failed is asked again."""
 
 LAYOUT = "layout"
 """Column of what was asked of the layout: results have columns of the same names."""
@@ -172,7 +171,7 @@ def _without(options: dict[str, Any], taken: Callable[[str], bool]) -> dict[str,
 RESULTS: dict[str, tuple[type, ...]] = {
     "plan": (PlanRow,), "estimate": (PlanRow,), "train-time": (TrainTime, PlanRow), "collective": (CollectiveEstimate,)
 }  # fmt: skip
-"""Task -> the results whose fields are its columns, where they hold a text, a number, a switch or several texts."""
+"""Task -> the results whose fields are its columns: texts, numbers, switches."""
 
 OF_ASKED = ("model", "cluster", "op")
 

@@ -205,16 +205,16 @@ INSTALL = "`pip install 'gpuscale[dask]'` installs it"
 CONNECT_S = 20.0
 
 WORKERS_S = 300.0
-"""Time that a cluster may be without workers: one that grows by demand starts its workers when tasks wait."""
+"""Time that a cluster may be without workers: some start them when tasks wait."""
 
 LOOK_S = 5.0
 
 TASK_S, MAX_PER_TASK = 0.5, 32
-"""Work of one task, beside which what Dask takes for it is small, and the most questions in one."""
+"""Work of one task, beside which Dask's share is small, and its questions at most."""
 
 TASKS_PER_THREAD, MAX_ASKED = 3, 20_000
-"""Tasks that are with the cluster at a time: one runs, others wait where it ends. And the most questions in them, which
-bounds the memory of this process whatever the size of the cluster."""
+"""Tasks with the cluster for each thread: one runs, others wait. And questions in all, which bound this process's
+memory."""
 
 _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:.%]{2,60}\]|[A-Za-z0-9._-]{1,253}):[0-9]{1,5}", re.ASCII)
 
@@ -470,7 +470,7 @@ class _Laid:
 
 
 _LOCK = Lock()
-"""Held while questions are answered: threads would only wait for each other, and each study has presets of its own."""
+"""Held while questions are answered: each study has presets of its own."""
 
 
 def answered(study: str, packed: bytes, asked: bytes) -> Told:

@@ -28,8 +28,8 @@ MEMORY, MAX_QUERY_S = "2GiB", 60.0
 """Memory of the engine, and time of one query, at most."""
 
 MAX_COLUMNS, MAX_CONDITION, MAX_DEPTH, MAX_NAMED = 1000, 1000, 100, 20
-"""Columns of a file, characters of a condition (the time of its parser grows with their cube) and parts of it within
-each other, and columns that an option names."""
+"""Columns of a file, characters of a condition (its parser's time grows with their cube), parts within each other,
+columns that an option names."""
 
 READERS = {
     ".parquet": "read_parquet(?)",
@@ -55,7 +55,7 @@ USUAL = (
     "usd_to_train", "cost_usd", "usd_per_1e9_tokens", "tokens_per_s_per_gpu", "gpu_hours", "busbw_bytes_per_s",
     "step_time_s", "time_s",
 )  # fmt: skip
-"""What rows are best by where neither the study nor the question says so: the first that all answers have, or any."""
+"""What rows are best by where nothing is said: the first that all answers have, or any."""
 
 OF_QUESTIONS = {
     *COMMON,
@@ -69,7 +69,7 @@ FUNCTIONS = {
     "+", "-", "*", "/", "//", "%", "abs", "round", "floor", "ceil", "least", "greatest", "coalesce",
     "~~", "!~~", "~~*", "!~~*", "lower", "upper", "contains", "starts_with", "prefix", "suffix", "ends_with",
 }  # fmt: skip
-"""What a condition may be made of: parts as DuckDB's parser names them, and functions (`~~` is LIKE)."""
+"""What a condition may be made of, as DuckDB's parser names it (`~~` is LIKE)."""
 
 
 @dataclass(frozen=True)
@@ -416,8 +416,8 @@ def _of_json(kinds: Sequence[str | None]) -> str:
 
 
 SHOWN, MAX_SHADES, MAX_POINTS, MAX_COUNTS = 15, 40, 1000, 8
-"""Rows of a summary if nothing is said; and at most: values of an axis of a heat map, points behind a frontier, and
-reasons why there is no answer."""
+"""Rows if nothing is said; at most: values of a heat map's axis, points behind a frontier, reasons without an
+answer."""
 
 
 @dataclass(frozen=True)

@@ -162,10 +162,10 @@ def _refusing(place: str | None = None) -> Iterator[None]:
 
 MAX_JOBS = 1024
 QUEUED = 2
-"""Questions in work or waiting for each worker: none waits for the next, and few are lost with a kill."""
+"""Questions with each worker: none waits for the next, and few are lost with a kill."""
 
 _SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "1"}
-"""Variables of workers, as of the `gpuscale` command: one thread each, and no plugins looked for."""
+"""Variables of workers, as of the `gpuscale` command: one thread, no plugins."""
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gpuscale.studies.run import work; work()"
 

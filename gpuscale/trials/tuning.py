@@ -218,13 +218,12 @@ MATTERS = 0.02
 """By how much faster a layout has to be to count: repetitions of one layout differ by as much."""
 
 LIKELY = 0.1
-"""Probability of that below which a layout is not worth a trial: a choice, as the interval shown leaves 10 % below it.
-"""
+"""Probability of that below which a layout is not worth a trial (a choice)."""
 
 
 LEAST_TRIALS = 3
-"""Layouts that have to run before trials may end: one tells how fast the machine is, others whether the order holds;
-with fewer, one of ten replayed sweeps ended 10 % behind its best (benchmarks/replay_trials.py)."""
+"""Layouts that have to run before trials may end; with fewer, one of ten replayed sweeps ended 10 % behind its best
+(benchmarks/replay_trials.py)."""
 
 
 class Believed(NamedTuple):
@@ -284,13 +283,13 @@ CANDIDATES = 200
 
 SITE = "site.toml"
 SAME_JOB = ("gpus", "seq", "gbs", "framework", "precision", "tune", "method")
-"""Options of the job that the plan of a trial and the study have alike; names of files differ by folder."""
+"""Options that a trial's plan and the study have alike; names of files differ by folder."""
 
 LEAST_LIKELY = 0.9
-"""Probability that it fits which a layout has at least that is tried before any other ran, if one has it."""
+"""Probability to fit of what is tried before any other ran, if one has it."""
 
 FAILURES = 2
-"""Trials in a row that failed for another reason than memory, after which something else is wrong than the layout."""
+"""Trials in a row that failed but for memory, after which something else than the layout is wrong."""
 
 STOP_RULE = (
     f"trials end where {LEAST_TRIALS} layouts ran and no other has a chance of {LIKELY:.0%} to take {MATTERS:.0%} less "

@@ -27,14 +27,14 @@ BAR_PX, GAP_PX, PLANE_PX, CHARACTER_PX = 28, 4, 300, 7.5
 """Height of a bar's row and of what of it stays empty, height of a plane of points, width of a character."""
 
 WIDTHS_PX = (200, 400, 600, 800, 1000)
-"""Widths of a drawing from which on texts show: the first is a phone's, the last a page's."""
+"""Widths from which on texts show: the first is a phone's, the last a page's."""
 
 LONGEST_NAME = 60
 DECADES = 1000.0
 """Ratio of the ends of a logarithmic axis from which on it names powers of ten alone."""
 
 NAMED_POINTS, NAMED_VALUES = 12, 8
-"""Points up to which each may have its mark beside it; values of a logarithmic axis up to which it names just these."""
+"""Points of which each may have its mark, and values of a logarithmic axis that it names itself, at most."""
 
 
 class Scale(NamedTuple):
@@ -364,7 +364,7 @@ def _plane(
 
 
 MOST_ROWS = 100
-"""Rows of the table of a curve: where there are more values, it has some of them, evenly apart."""
+"""Rows of a curve's table, evenly apart where there are more values."""
 
 
 def curves(
