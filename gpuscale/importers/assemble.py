@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tomli_w
 
@@ -18,16 +18,29 @@ from gpuscale.choices import MAX_GPUS
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import printable, reads, write_text
-from gpuscale.importers.facts import Facts, Stated, Tier
+from gpuscale.importers import infiniband, nccl_xml, slurm, smi
+from gpuscale.importers.facts import (
+    GPU_LIST,
+    IBNETDISCOVER,
+    IBSTAT,
+    NVLINK_STATUS,
+    ROCM_TOPOLOGY,
+    SLURM_CONF,
+    SLURM_YAML,
+    TOPO_MATRIX,
+    Facts,
+    SourceFile,
+    Stated,
+    Tier,
+    merge,
+    read_source,
+    shown,
+)
 from gpuscale.presets.files import preset_name
 from gpuscale.presets.guards import NIC_GBIT_PER_S
 from gpuscale.presets.hardware import cluster_file, load_cluster, load_gpu, parse_cluster
 from gpuscale.specs.cluster import IBVERBS, NETWORKS, ClusterSpec, LevelSpec
 from gpuscale.specs.gpu import GpuSpec
-
-if TYPE_CHECKING:
-    from gpuscale.importers.facts import Facts, SourceFile
-
 
 MAX_SOURCE = 560
 """Characters of a source text; the cluster file takes 600."""
@@ -599,9 +612,6 @@ def import_cluster(
     Raises:
         InputError: a file is unreadable or of no known kind, files contradict each other, or they do not say enough.
     """
-    from gpuscale.importers.assemble import _cluster_data, _cluster_text, assemble  # noqa: PLC0415 - heavy, rarely used
-    from gpuscale.importers.facts import merge, read_source, shown  # noqa: PLC0415
-
     if not 1 <= len(paths) <= MAX_FILES:
         raise InputError(f"{len(paths)} files", place="FILE", hint=f"give 1 to {MAX_FILES}")
     stems = [path.name for path in paths]
@@ -631,45 +641,46 @@ def import_cluster(
     return ImportedCluster(text, data, cluster, read, tuple(draft.notes), draft.assumed)
 
 
+_TELLING = {
+    TOPO_MATRIX: (smi.MATRIX_HEADER, smi.parse_matrix),
+    NVLINK_STATUS: (smi.LISTED_GPU, smi.parse_listing),
+    GPU_LIST: (smi.OVERVIEW_GPU, smi.parse_overview),
+    ROCM_TOPOLOGY: (smi.TITLE, smi.parse_topology),
+    SLURM_CONF: (slurm.CONF_LINE, slurm.parse_conf),
+    SLURM_YAML: (slurm.YAML_LINE, slurm.parse_yaml),
+    IBSTAT: (infiniband.IBSTAT_CARD, infiniband.parse_ibstat),
+    IBNETDISCOVER: (infiniband.SUBNET_DEVICE, infiniband.parse_subnet),
+}
+"""Kind of file -> a line that tells it, and what reads it."""
+
+
 def _read_facts(source: SourceFile) -> Facts:
     """Return what a file states; its kind shows in a telling line."""
-    from gpuscale.importers import facts, infiniband, nccl_xml, slurm, smi  # noqa: PLC0415
-
     start = source.text.lstrip()
     if start.startswith("<"):
         return nccl_xml.parse(source)
     if start.startswith(".TH "):
         raise source.error(1, "a manual page, not a file of the kind that it describes", _HINT)
-    telling = {
-        facts.TOPO_MATRIX: (smi.MATRIX_HEADER, smi.parse_matrix),
-        facts.NVLINK_STATUS: (smi.LISTED_GPU, smi.parse_listing),
-        facts.GPU_LIST: (smi.OVERVIEW_GPU, smi.parse_overview),
-        facts.ROCM_TOPOLOGY: (smi.TITLE, smi.parse_topology),
-        facts.SLURM_CONF: (slurm.CONF_LINE, slurm.parse_conf),
-        facts.SLURM_YAML: (slurm.YAML_LINE, slurm.parse_yaml),
-        facts.IBSTAT: (infiniband.IBSTAT_CARD, infiniband.parse_ibstat),
-        facts.IBNETDISCOVER: (infiniband.SUBNET_DEVICE, infiniband.parse_subnet),
-    }
     found: dict[str, int] = {}
     for number, line in enumerate(source.lines, 1):
-        for kind, (pattern, _) in telling.items():
+        for kind, (pattern, _) in _TELLING.items():
             if kind not in found and pattern.match(line):
                 found[kind] = number
     if any(smi.TABLES.match(line) for line in source.lines):
-        found.pop(facts.TOPO_MATRIX, None)  # its tables have a header like that of the matrix
+        found.pop(TOPO_MATRIX, None)  # its tables have a header like that of the matrix
     if len(found) > 1:
         (first, line_of_first), (second, line_of_second) = list(found.items())[:2]
         message = f"holds {first} (line {line_of_first}) and {second} (line {line_of_second})"
         raise source.error(line_of_second, message, "save each in a file of its own, and give both")
     if found:
-        return telling[next(iter(found))][1](source)
+        return _TELLING[next(iter(found))][1](source)
     lines = list(enumerate(source.lines[:200], 1))
     tables = (smi.TABLES, "tables of an AMD tool without the kinds of links: give `rocm-smi --showtopo`")
     foreign = (
         (number, what) for pattern, what in (*_FOREIGN, tables) for number, line in lines if re.match(pattern, line)
     )
     begin = next((number for number, line in enumerate(source.lines, 1) if line.strip()), 1)
-    what = f"not a known kind of file; it begins {facts.shown(start.split(chr(10))[0], 40)!r}"
+    what = f"not a known kind of file; it begins {shown(start.split(chr(10))[0], 40)!r}"
     raise source.error(*next(foreign, (begin, what)), _HINT)
 
 

@@ -16,7 +16,23 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from gpuscale.importers import facts as read_facts
+from gpuscale.importers.facts import (
+    MAX_NAME,
+    NCCL_XML,
+    NIC_GBIT_PER_S,
+    PCI_GPUS,
+    SM_GPUS,
+    Device,
+    Facts,
+    SourceFile,
+    Stated,
+    dark,
+    dark_notes,
+    gfx_gpu,
+    nic_fabric,
+    root,
+    shown,
+)
 
 MAX_ELEMENTS = 20_000
 """A host of 16 GPUs has some 300 elements; an NVLink domain of 72 hosts, dumped in one file, some 10,000."""
@@ -80,7 +96,7 @@ class _Element:
         return self.parent.top if self.parent is not None and self.parent.tag == "pci" else self
 
 
-def parse(source: read_facts.SourceFile) -> read_facts.Facts:
+def parse(source: SourceFile) -> Facts:
     """Return what a topology XML states of its node.
 
     Raises:
@@ -97,10 +113,10 @@ def parse(source: read_facts.SourceFile) -> read_facts.Facts:
     slots = [_pcie_link(element) for element in gpus]
     rates = [_LANE_GB_PER_S.get(gt_per_s, 0.0) * lanes for gt_per_s, lanes in slots]
     slowest = gpus[rates.index(min(rates))]
-    slot = read_facts.shown(f"{slowest.get('link_speed')} x {slowest.get('link_width')}", 30)
-    return read_facts.Facts(
+    slot = shown(f"{slowest.get('link_speed')} x {slowest.get('link_width')}", 30)
+    return Facts(
         file=source.name,
-        kind=read_facts.NCCL_XML,
+        kind=NCCL_XML,
         gpus=source.stated(gpus[0].line, len(gpus), count),
         host_gpus=source.stated(None, len(gpus) // hosts, f"<cpu> elements of {hosts} hosts") if several else None,
         device=_device(source, gpus),
@@ -110,7 +126,7 @@ def parse(source: read_facts.SourceFile) -> read_facts.Facts:
     )
 
 
-def _read(source: read_facts.SourceFile) -> list[_Element]:
+def _read(source: SourceFile) -> list[_Element]:
     overlong = re.search(rf"<[^<>]{{{MAX_TAG}}}", source.text)
     if overlong:
         line = source.text.count("\n", 0, overlong.start()) + 1
@@ -142,27 +158,27 @@ def _read(source: read_facts.SourceFile) -> list[_Element]:
         message = f"not well-formed XML: {expat.ErrorString(error.code)}"
         raise source.error(error.lineno + skipped, message, "the file may be cut off; " + _DUMP) from None
     except (ValueError, LookupError) as error:  # an encoding that the declaration names and Python lacks
-        message = f"not readable as XML: {read_facts.shown(str(error), 100)}"
+        message = f"not readable as XML: {shown(str(error), 100)}"
         raise source.error(1, message, "save the file as UTF-8") from None
     return elements
 
 
-def _check(source: read_facts.SourceFile, element: _Element, before: int, depth: int) -> None:
+def _check(source: SourceFile, element: _Element, before: int, depth: int) -> None:
     line = element.line
     if before >= MAX_ELEMENTS:
         raise source.error(line, f"more than {MAX_ELEMENTS:,} elements, the limit", "give one node")
     if depth >= MAX_DEPTH:
         raise source.error(line, f"elements nested deeper than {MAX_DEPTH}, the limit")
     if element.parent is None and element.tag != "system":
-        unknown = f"XML with the root <{read_facts.shown(element.tag, 40)}>; NCCL's topology has <system>"
+        unknown = f"XML with the root <{shown(element.tag, 40)}>; NCCL's topology has <system>"
         raise source.error(line, _FOREIGN.get(element.tag, unknown), _DUMP)
     for key, value in element.attributes.items():
         if len(value) > MAX_ATTRIBUTE:
-            what = f"<{read_facts.shown(element.tag, 20)} {read_facts.shown(key, 20)}>"
+            what = f"<{shown(element.tag, 20)} {shown(key, 20)}>"
             raise source.error(line, f"{what} of {len(value):,} characters, at most {MAX_ATTRIBUTE}")
 
 
-def _gpus(source: read_facts.SourceFile, every: list[_Element]) -> list[_Element]:
+def _gpus(source: SourceFile, every: list[_Element]) -> list[_Element]:
     """Return the PCI devices that are GPUs: those with a `<gpu>`, else those of a GPU's PCI class."""
     gpus = [one for one in every if one.gpu is not None] or [
         one
@@ -176,29 +192,29 @@ def _gpus(source: read_facts.SourceFile, every: list[_Element]) -> list[_Element
         return gpus
     bare = [one for one in every if not one.get("class")]
     if bare:
-        first = f"(the first is busid {read_facts.shown(bare[0].attributes.get('busid', '?'), 20)!r})"
+        first = f"(the first is busid {shown(bare[0].attributes.get('busid', '?'), 20)!r})"
         message = f"no GPUs: {len(bare)} of {len(every)} <pci> elements have no class, so nothing says which are GPUs"
         raise source.error(bare[0].line, f"{message} {first}", "NCCL fills in the class from the machine; " + _DUMP)
     none = f"none of {len(every)} <pci> elements is of a GPU class or holds a <gpu>"
     raise source.error(None, f"no GPUs: {none if every else 'it has no <pci> elements'}", _DUMP)
 
 
-def _device(source: read_facts.SourceFile, gpus: list[_Element]) -> read_facts.Stated[read_facts.Device] | None:
+def _device(source: SourceFile, gpus: list[_Element]) -> Stated[Device] | None:
     """Return the GPU model by PCI ids, else by architecture; None where the file has neither."""
-    found: list[tuple[read_facts.Device, int, str]] = []
+    found: list[tuple[Device, int, str]] = []
     for element in gpus:
         vendor, device = element.hex("vendor"), element.hex("device")
-        known = read_facts.PCI_GPUS.get(f"{vendor}:{device}")
+        known = PCI_GPUS.get(f"{vendor}:{device}")
         if known is not None:
-            model = read_facts.Device(f"{known[0]} (PCI {vendor}:{device})", known[1], exact=True)
+            model = Device(f"{known[0]} (PCI {vendor}:{device})", known[1], exact=True)
             found.append((model, element.line, f"vendor={vendor} device={device}"))
             continue
         gpu = element.gpu
         if gpu is not None and gpu.get("sm"):
-            sm, gcn = _integer(source, gpu, "sm", gpu.get("sm"), 4096), read_facts.shown(gpu.get("gcn"), 20)
+            sm, gcn = _integer(source, gpu, "sm", gpu.get("sm"), 4096), shown(gpu.get("gcn"), 20)
             named = f"a GPU of compute capability {sm // 10}.{sm % 10}"
-            capable = read_facts.Device(named, read_facts.SM_GPUS.get(sm), exact=False)
-            model, text = (read_facts.gfx_gpu(gcn, sm), f"gcn={gcn}") if gcn else (capable, f"sm={sm}")
+            capable = Device(named, SM_GPUS.get(sm), exact=False)
+            model, text = (gfx_gpu(gcn, sm), f"gcn={gcn}") if gcn else (capable, f"sm={sm}")
             found.append((model, gpu.line, text))
     found = [one for one in found if one[0].exact] or found
     if not found:
@@ -211,14 +227,14 @@ def _device(source: read_facts.SourceFile, gpus: list[_Element]) -> read_facts.S
     return source.stated(line, first, f"{text}, {first.label}")
 
 
-def _integer(source: read_facts.SourceFile, element: _Element, key: str, text: str, limit: int) -> int:
+def _integer(source: SourceFile, element: _Element, key: str, text: str, limit: int) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > limit:
-        message = f"<{element.tag} {key}={read_facts.shown(text, 30)!r}> is not a whole number of 0 to {limit:,}"
+        message = f"<{element.tag} {key}={shown(text, 30)!r}> is not a whole number of 0 to {limit:,}"
         raise source.error(element.line, message)
     return int(text)
 
 
-def _link_facts(source: read_facts.SourceFile, gpus: list[_Element], notes: list[str]) -> dict[str, Any]:
+def _link_facts(source: SourceFile, gpus: list[_Element], notes: list[str]) -> dict[str, Any]:
     totals = {element.bus: 0 for element in gpus}
     switches: set[str] = set()
     owner: dict[str, str] = {}
@@ -233,7 +249,7 @@ def _link_facts(source: read_facts.SourceFile, gpus: list[_Element], notes: list
             if through:
                 switches.add(target)
             if through or target in totals:
-                owner[read_facts.root(owner, element.bus)] = read_facts.root(owner, target)
+                owner[root(owner, element.bus)] = root(owner, target)
     linked = next((element for element in gpus if element.links), None)
     if linked is None or not any(totals.values()):
         if linked is not None:
@@ -243,13 +259,13 @@ def _link_facts(source: read_facts.SourceFile, gpus: list[_Element], notes: list
         return {"link_fabric": source.stated(amd[0], "pcie", "<gpu> without <xgmi>")} if amd else {}
     first = linked.links[0]
     name, line = first.tag, first.parent.line if first.parent is not None else first.line
-    lost = read_facts.dark(totals)
-    notes += read_facts.dark_notes(source.name, totals, f"{name} links")
+    lost = dark(totals)
+    notes += dark_notes(source.name, totals, f"{name} links")
     totals = Counter({bus: own for bus, own in totals.items() if bus not in lost})
     least, most = min(totals.values()), max(totals.values())
     if least != most:
         notes.append(f"{source.name}: GPUs have {least} to {most} links; the least is taken")
-    sizes = sorted(set(Counter(read_facts.root(owner, bus) for bus in totals).values()))
+    sizes = sorted(set(Counter(root(owner, bus) for bus in totals).values()))
     if len(sizes) > 1 or sizes[0] == 1 or not least:
         groups = " and ".join(str(size) for size in sizes[:4])
         only = f"its {name} links join groups of {groups} GPUs only"
@@ -287,31 +303,27 @@ class _Nic(NamedTuple):
         return f"{of} of {self.gbit_per_s:g} Gbit/s"
 
 
-def _nics(source: read_facts.SourceFile, elements: list[_Element]) -> list[_Nic]:
+def _nics(source: SourceFile, elements: list[_Element]) -> list[_Nic]:
     found: list[_Nic] = []
     devices = [one for one in elements if one.tag == "pci"]
     for element in (*devices, *(one for one in elements if one.tag not in {"pci", "nic"})):
         pci_class, vendor = element.pci_class, element.hex("vendor")
         nets = [net for part in (element, *element.inside("nic")) for net in part.inside("net")]
         for net in nets:
-            name = read_facts.shown(net.get("name"), read_facts.MAX_NAME)
+            name = shown(net.get("name"), MAX_NAME)
             gbit = _integer(source, net, "speed", net.attributes.get("speed", "0"), 10_000_000) / 1000
-            found.append(
-                _Nic(element, net.line, name, gbit, read_facts.nic_fabric(vendor, pci_class, name), False, True)
-            )
+            found.append(_Nic(element, net.line, name, gbit, nic_fabric(vendor, pci_class, name), False, True))
         bare = element.tag == "pci" and not nets and not element.inside("pci")
         if bare and pci_class.startswith(("0x0200", "0x0207")):
-            known = read_facts.NIC_GBIT_PER_S.get(f"{vendor}:{element.hex('device')}")
+            known = NIC_GBIT_PER_S.get(f"{vendor}:{element.hex('device')}")
             gt_per_s, lanes = _pcie_link(element)
             gbit = float(known or _SLOT_GBIT.get(gt_per_s, 0) * (lanes or 16) / 16)
-            fabric = read_facts.nic_fabric(vendor, pci_class, "")
+            fabric = nic_fabric(vendor, pci_class, "")
             found.append(_Nic(element, element.line, "", gbit, fabric, known is None, False))
     return found
 
 
-def _nic_facts(
-    source: read_facts.SourceFile, gpus: list[_Element], nics: list[_Nic], notes: list[str]
-) -> dict[str, Any]:
+def _nic_facts(source: SourceFile, gpus: list[_Element], nics: list[_Nic], notes: list[str]) -> dict[str, Any]:
     """Return the fastest ports, which serve GPUs; slower ones are for management or storage."""
     nics = [nic for nic in nics if nic.stated] or nics  # NCCL dumps a <net> for each card that it uses
     best = max((nic.gbit_per_s for nic in nics), default=0.0)
@@ -329,17 +341,17 @@ def _nic_facts(
     facts: dict[str, Any] = {"nics": source.stated(first.line, len(nics), f"{len(nics)} ports")}
     if first.guessed and best:
         text = f"assumed: {source.at(first.line)}: what a slot of this speed is built for"
-        facts["nic_gbit_per_s"] = read_facts.Stated(best, text)
+        facts["nic_gbit_per_s"] = Stated(best, text)
     elif best:
         facts["nic_gbit_per_s"] = source.stated(first.line, best, str(first))
     if first.fabric is not None:
         pci_class = first.element.get("class")
         text = f"PCI class {pci_class}, {first}" if pci_class else str(first)
-        facts["nic_fabric"] = source.stated(first.line, first.fabric, read_facts.shown(text, 80))
+        facts["nic_fabric"] = source.stated(first.line, first.fabric, shown(text, 80))
     return facts
 
 
-def _bridges(source: read_facts.SourceFile, gpus: list[_Element], nics: list[_Nic]) -> dict[str, Any]:
+def _bridges(source: SourceFile, gpus: list[_Element], nics: list[_Nic]) -> dict[str, Any]:
     """Return the GPUs behind one PCIe root port, and its ports where all are alike; empty without bridges."""
     tops = Counter(element.top for element in gpus)
     if all(element.top is element for element in gpus):
