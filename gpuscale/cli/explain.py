@@ -16,6 +16,7 @@ from gpuscale.cli.options import (
     AskedPlan,
     DespiteRules,
     arguments,
+    files_wanted,
     fills_stdout,
     of_recipe,
     option,
@@ -245,11 +246,7 @@ def schedule(
     from gpuscale.files import write_texts
 
     durations = {"forward": forward, "backward": backward, "weight": weight, "transfer": transfer}
-    files = {"trace": trace, "svg": svg}
-    wanted = {kind: path for kind, path in files.items() if path is not None}
-    streamed = False
-    for kind, path in wanted.items():
-        streamed |= fills_stdout(path, other=json or streamed, field=kind)
+    wanted, streamed = files_wanted(trace=trace, svg=svg, json=json)
     noise: dict[str, Any] = {"jitter": jitter, "seed": seed}
     if microbatches is None:
         own = next((name for name, value in durations.items() if value is not None), None)

@@ -19,6 +19,7 @@ from gpuscale.cli.options import (
     LaunchFiles,
     PlanFile,
     Variables,
+    files_wanted,
     fills_stdout,
     flags_of,
     option,
@@ -263,11 +264,9 @@ def placement(
     """
     from gpuscale.render.placement import placement_json
 
-    files = {"ranks": ranks, "groups": groups, "hostfile": hostfile, "rankfile": rankfile, "slurm": slurm}
-    wanted = {kind: path for kind, path in files.items() if path is not None}
-    streamed = False
-    for kind, path in wanted.items():
-        streamed |= fills_stdout(path, other=json or streamed, field=kind)
+    wanted, streamed = files_wanted(
+        ranks=ranks, groups=groups, hostfile=hostfile, rankfile=rankfile, slurm=slurm, json=json
+    )
     result = _placed(given, plan_file, launch_files, var, best=best, hosts=hosts, recipe=recipe)
     if wanted:
         from gpuscale.planning.placement import export_placement

@@ -250,7 +250,6 @@ def _none_ran() -> None:
 
 
 def _tell(state: Tuning) -> None:
-    from gpuscale.files import printable
     from gpuscale.render.trials import trial_line
 
     typer.echo(printable(trial_line(state)), err=True)

@@ -146,6 +146,14 @@ def fills_stdout(output: Path | None, *, other: bool, field: str = "output") -> 
     return True
 
 
+def files_wanted(*, json: bool, **files: Path | None) -> tuple[dict[str, Path], bool]:
+    """Return the files that are to be written, by option, and whether one is the standard output."""
+    wanted, streamed = {kind: path for kind, path in files.items() if path is not None}, False
+    for kind, path in wanted.items():
+        streamed |= fills_stdout(path, other=json or streamed, field=kind)
+    return wanted, streamed
+
+
 def known(kind: str, name: str) -> str:
     """Return a preset's own name; say on stderr what a short one means."""
     from gpuscale.presets.files import settled

@@ -24,9 +24,9 @@ from gpuscale.render.document import Document, Part, Section, Spell, note_lines,
 from gpuscale.render.output import picked
 from gpuscale.render.plan import plan_document
 from gpuscale.render.plan_texts import on_gpus, step_range
-from gpuscale.render.presets import cluster_document, cluster_json
+from gpuscale.render.presets import cluster_document, cluster_json, level_row
 from gpuscale.results import PlanResult
-from gpuscale.units import GIB, format_count, format_rate, format_seconds, plural
+from gpuscale.units import GIB, format_count, format_seconds, plural
 
 MEANING = {
     "presets": "read model, cluster, GPU and framework",
@@ -241,6 +241,9 @@ def _stragglers(found: MeasuredRun) -> str:
     return f"{slow} far slower than the rest" + (f", up to {format_seconds(most)}" if most else "")
 
 
+COLUMNS = ("level", "fabric", "GPUs", "GPU to GPU\nGB/s", "switches", "hop\nus", "link\nefficiency")
+
+
 def draw_import(imported: ImportedCluster, output: Path | None) -> None:
     """Print the levels of a written file, or the file itself; messages go to stderr."""
     cluster = imported.cluster
@@ -248,13 +251,7 @@ def draw_import(imported: ImportedCluster, output: Path | None) -> None:
     assumed = Counter(key.partition(".")[0] for key in imported.assumed)
     rows = [
         {
-            "level": level.name,
-            "fabric": level.fabric,
-            "GPUs": f"{level.gpus:,}",
-            "GPU to GPU\nGB/s": format_rate(level.egress_bytes_per_s),
-            "switches": str(level.switches) if level.switches else "-",
-            "hop\nus": f"{level.hop_latency_s * 1e6:g}",
-            "link\nefficiency": f"{level.link_efficiency:g}",
+            **{name: level_row(level)[name] for name in COLUMNS},
             "assumed": f"{assumed[level.name]} of {of_level[level.name]}",
         }
         for level in cluster.levels

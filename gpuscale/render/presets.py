@@ -438,7 +438,7 @@ def cluster_document(cluster: ClusterSpec, *, note: str | None = None) -> Docume
     parts = [f"{pool.cluster.gpus:,} x {pool.cluster.gpu.name}" for pool in cluster.pools]
     gpus = " and ".join(parts) or f"{cluster.gpus:,} x {cluster.gpu.name}"
     head = f"{cluster.name}: {gpus}; GB/s per GPU and direction: {rates}\n{_names(cluster.title, cluster.aliases)}"
-    rows = [_level_row(level, rate) for level, rate in zip(cluster.levels, allreduce_rates(cluster), strict=True)]
+    rows = [level_row(level, rate) for level, rate in zip(cluster.levels, allreduce_rates(cluster), strict=True)]
     notes = [
         "Per direction, wire rate, all GPUs at once. AllReduce: bytes / time over all GPUs under the level, ideal and "
         "without latency, bound by the slowest level up to this one.",
@@ -461,7 +461,8 @@ def cluster_document(cluster: ClusterSpec, *, note: str | None = None) -> Docume
     )
 
 
-def _level_row(level: LevelSpec, allreduce_bytes_per_s: float) -> dict[str, str]:
+def level_row(level: LevelSpec, allreduce_bytes_per_s: float = 0.0) -> dict[str, str]:
+    """Return the cells of a level; the rate is 0 where there is nothing to reduce."""
     rate = format_rate(allreduce_bytes_per_s) if allreduce_bytes_per_s else "-"
     return {
         "level": level.name,
