@@ -266,6 +266,8 @@ def test_a_script_of_trl_and_peft(tmp_path):
         made, model="mistralai/Mistral-7B-v0.1", tune="qlora", base_dtype="nf4", lora_rank=64, lora_targets="all",
         lora_dropout=True, train="head", gbs=16, seq=1024, recompute="full",
     )  # fmt: skip
+    old = SCRIPT.replace("kbit_training", "int8_training").replace("load_in_4bit=True", "load_in_8bit=True")
+    assert_has(job(tmp_path, {"gpus": 2}, a__py=old), tune="lora", base_dtype="int8", recompute="full")
     whole = SCRIPT.replace("peft_config=config, ", "").replace(", quantization_config=stored", "")
     assert_has(job(tmp_path, {"gpus": 2}, a__py=whole.replace("prepare_model_for_kbit_training", "get_peft_model")
                    .replace("get_peft_model(model)", "model")), tune=None)  # fmt: skip

@@ -40,7 +40,9 @@ _KNOWN = known_table("scripts")["scripts"]
 HELPERS = re.compile(r"(load|get|build|create|make|init)_")
 """Names of a script's own functions that return a model, of whatever they are given: a configuration, a name."""
 
-PREPARING = "prepare_model_for_kbit_training"
+PREPARING = ("prepare_model_for_kbit_training", "prepare_model_for_int8_training")
+"""PEFT's function that makes a quantised model ready, by its name and the earlier one."""
+
 LOADERS = ("from_pretrained",)
 NAMES = ("model_name", "pretrained_model_name_or_path", "0")
 """How a loader is told the model's name."""
@@ -371,10 +373,10 @@ def _take_model(reading: Reading) -> bool:
             return True
         elif last == "merge_and_unload":
             merged = True
-        elif last != PREPARING and not HELPERS.match(last) and _made_from(reading, table):
+        elif last not in PREPARING and not HELPERS.match(last) and _made_from(reading, table):
             given = [str(settings[one].value) for key in ("dtype", "0", "1") if (one := f"{table}.{key}") in settings]
             _touched(reading, table, last, next((one for one in given if "float" in one), "".join(given[:1])))
-        elif last != PREPARING:
+        elif last not in PREPARING:
             _set(reading, table, "model_name_or_path", settings[table].value)
             return False
         table = next((f"{table}.{key}" for key in made_from(last) if f"{table}.{key}" in settings), "")
