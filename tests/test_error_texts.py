@@ -581,6 +581,7 @@ def test_what_was_asked_and_free_is_read_of_new_and_old_wordings():
     ).memory
     assert (asynchronous.asked_gib, asynchronous.total_gib, asynchronous.allocated_gib) == (0.875, 23.65, 22.1)
     assert asynchronous.free_gib == round(26.81 / 1024, 3)
+    assert diagnose(f"CUDA out of memory. Tried to allocate {'9' * 20} bytes.").memory.asked_gib is None
 
 
 def test_memory_that_was_free_is_said_where_the_job_is_not_too_large():

@@ -54,6 +54,8 @@ def evaluated(text, given=None, modules=None):
         ("try:\n    y = 1\nexcept ValueError:\n    y = 2\nelse:\n    y = 3\nfinally:\n    x = y + 1", 4),
         ("x = [3, 1, 2]\nx.sort()\nx.insert(0, 9)\nx.pop()\nx.remove(1)\nx.extend((4, 5))", [9, 2, 4, 5]),
         ("a = [1, 2, 3]\nx = a\na += [4]\ndel a[0]\na[0:1] = [7, 8]", [7, 8, 3, 4]),
+        ("x = a = (1, 2)\na += (3,)", [1, 2]),
+        ("x = a = tuple([1, 2])\na += (3,)", [1, 2]),
         ("x = {'a': 1, 'b': 2}\ndel x['a']", {"b": 2}),
         ("x = sorted([3, 1, 2], reverse=True)", [3, 2, 1]),
         ("*a, b = [1, 2, 3]\nx = [a, b]", [[1, 2], 3]),
@@ -686,6 +688,20 @@ def test_what_takes_too_long_is_refused_and_not_read_in_part(tmp_path):
     text = BRIDGE.replace("    pretrain(", "    y = 1\n    while y:\n        x = 1\n    pretrain(")
     with pytest.raises(InputError, match="more than 200,000 steps"):
         read(tmp_path, text, {"gpus": 256})
+
+
+def test_a_degree_among_keywords_of_a_program_is_asked_about(tmp_path):
+    text = (
+        "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+        "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-1.5B', torch_dtype='bfloat16')\n"
+        "layout = configure(dp_shard_degree=4, note=1)\n"
+        "args = TrainingArguments(per_device_train_batch_size=2, bf16=True, parallel=layout)\n"
+        "Trainer(model=model, args=args).train()\n"
+    )
+    (tmp_path / "a.py").write_text(text)
+    with pytest.raises(InputError, match="may change memory or time") as found:
+        read_launch([tmp_path / "a.py"], {"gpus": 8, "seq": 2048})
+    assert "dp_shard_degree" in str(found.value)
 
 
 def test_texts_and_lists_that_hang_on_the_unknown_are_asked_for_too(tmp_path):

@@ -96,7 +96,7 @@ ERRORS = tuple(
 )
 """In the order in which answers name them."""
 
-_SIZE = r"[0-9]{1,15}(?:\.[0-9]{1,6})? ?(?:[KMGT]iB|bytes?)"
+_SIZE = r"(?<![0-9])[0-9]{1,15}(?:\.[0-9]{1,6})? ?(?:[KMGT]iB|bytes?)"
 AMOUNTS = {
     name: re.compile(pattern.replace("SIZE", f"({_SIZE})"), re.IGNORECASE)
     for name, pattern in {

@@ -33,6 +33,7 @@ from gpuscale.launch.python_values import (
     PathText,
     Place,
     Record,
+    Row,
     Scope,
     Symbol,
     Unknown,
@@ -296,7 +297,8 @@ class Program:
 
     def _run_augassign(self, node: ast.AugAssign, scope: Scope) -> None:
         before, value = self.value(node.target, scope), self.value(node.value, scope)
-        if isinstance(node.op, ast.Add) and isinstance(before, list) and isinstance(value, list):
+        changes = isinstance(before, list) and not isinstance(before, Row)
+        if changes and isinstance(node.op, ast.Add) and isinstance(value, list):
             self.change(before, "extend", value)
         else:
             self.assign(node.target, operate(node.op, before, value), scope)
@@ -654,7 +656,10 @@ class Program:
             found += value if isinstance(one, ast.Starred) and isinstance(value, list) else [value]
         return found
 
-    _tuple = _set = _list
+    _set = _list
+
+    def _tuple(self, node: ast.Tuple, scope: Scope) -> Row:
+        return Row(self._list(node, scope))
 
     def _dict(self, node: ast.Dict, scope: Scope) -> Any:
         found: dict[Any, Any] = {}

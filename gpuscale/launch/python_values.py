@@ -166,6 +166,10 @@ class Class:
         return found[:20]
 
 
+class Row(list[Any]):
+    """A tuple: a list that `+=` does not change."""
+
+
 class PathText(str):
     """A path: what `__file__`, `pathlib.Path` and functions of `os.path` come to."""
 
@@ -343,7 +347,7 @@ PURE: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("os.path.abspath", "os.path.realpath", "os.path.normpath", "os.path.expanduser"), _joined),
     "os.path.dirname": lambda path: PathText(PurePosixPath(path).parent),
     **dict.fromkeys(("set", "frozenset"), lambda items=(): list(dict.fromkeys(items))),
-    "sorted": lambda items, reverse=False: sorted(items, reverse=reverse), "tuple": list,
+    "sorted": lambda items, reverse=False: sorted(items, reverse=reverse), "tuple": Row,
     "os.path.basename": lambda text: text.rpartition("/")[2],
     "range": lambda *args: list(range(*args)) if len(range(*args)) <= MAX_ITEMS else math.inf,
     "reversed": lambda items: list(reversed(items)),

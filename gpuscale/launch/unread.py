@@ -41,8 +41,10 @@ def concern(
     asked = tool.asks(name)
     if not is_on(value) or (asked is None and (tool.ignores(name) or tool.notes(name))):
         return None
-    if asked is None and not dumped:
+    if asked is None:
         asked = _guess(tool, name, touched)
+        if dumped and asked and not (asked.option in _DEGREES and re.fullmatch(r"\d{1,6}", str(value))):
+            asked = None  # of all that a program has a degree alone is telling
     if asked is not None and asked.of and asked.option in _DEGREES and re.match(r"[A-Z][a-z]+[A-Z]", str(value)):
         return None  # a class of that name
     one_is_none = asked is not None and (asked.option in _DEGREES or re.search(r"expert|parallel", asked.of or name))
