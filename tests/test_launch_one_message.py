@@ -1,5 +1,6 @@
 """What launch files lack is asked for in one message, and what it asks for is enough."""
 
+import json
 import re
 from pathlib import Path
 
@@ -420,3 +421,72 @@ def test_a_part_of_the_model_is_refused_before_more_is_asked(script):
     line = "deepspeed --include localhost:0,1 run.py --deepspeed ds_zero2.json --model_name_or_path mine/model"
     with pytest.raises(InputError, match="use_lora is not modelled"):
         read_launch(script(f"{line} --train_type use_lora --bf16 true --per_device_train_batch_size 2"))
+
+
+@pytest.mark.parametrize(
+    ("more", "gpus"),
+    [({}, 8), ({"gradient_accumulation_steps": 4}, 4), ({"gradient_accumulation_steps": "auto"}, None),
+     ({"train_batch_size": 65}, None), ({"sequence_parallel_size": 2}, 16),
+     ({"tensor_parallel": {"autotp_size": 2}}, None)],
+)  # fmt: skip
+def test_all_three_sizes_of_deepspeeds_batch_make_the_gpus(monkeypatch, tmp_path, more, gpus):
+    monkeypatch.chdir(tmp_path)
+    config = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,
+              "zero_optimization": {"stage": 3}, "bf16": {"enabled": True}} | more  # fmt: skip
+    Path("ds.json").write_text(json.dumps(config))
+    if gpus is None:
+        with pytest.raises(InputError, match="GPUs"):
+            read_launch(["ds.json"], {}, {"model": "llama3-8b", "seq": 4096})
+    else:
+        job = read_launch(["ds.json"], {}, {"model": "llama3-8b", "seq": 4096})
+        assert (job.options["gpus"], job.options["gbs"]) == (gpus, 64)
+
+
+TRL = "model_name_or_path: Qwen/Qwen2.5-7B\ndataset_kwargs: {}\nmax_length: 2048\nper_device_train_batch_size: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "config", "precision"),
+    [
+        ("", {}, "bf16"),  # TRL's default
+        ("", {"bf16": {"enabled": "auto"}, "fp16": {"enabled": False}}, "bf16"),
+        ("", {"bf16": {"enabled": False}}, "`precision=fp32` .*or bf16"),
+        ("", {"bf16": {"enabled": False}, "fp16": {"enabled": True}}, "`precision=fp16` .*or bf16"),
+        ("bf16: true\n", {"bf16": {"enabled": False}}, "`precision=bf16` .*or fp32"),
+        ("fp16: true\n", {"fp16": {"enabled": True}, "bf16": {"enabled": False}}, "fp16"),
+        ("bf16: false\n", {"bf16": {"enabled": False}}, "fp32"),
+        ("bf16: false\n", {"bf16": {"enabled": True}}, "`precision=fp32` .*or bf16"),
+    ],
+)
+def test_a_precision_at_which_transformers_stops_is_asked_for(monkeypatch, tmp_path, recipe, config, precision):
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(TRL + recipe)
+    Path("ds.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, **config}))
+    files = ["recipe.yaml", "ds.json"]
+    if precision in {"bf16", "fp16", "fp32"}:
+        assert read_launch(files, {}, {"gpus": 8}).options["precision"] == precision
+        return
+    with pytest.raises(InputError, match="at which transformers stops") as error:
+        read_launch(files, {}, {"gpus": 8})
+    assert re.search(precision, error.value.hint)
+    assert (
+        read_launch(files, {"*": "suggested"}, {"gpus": 8}).options["precision"]
+        == precision.partition("`precision=")[2][:4]
+    )
+
+
+OWN_BATCH = """\
+model: {name: meta-llama/Llama-2-7b-hf}
+training: {batch_size_per_gpu: 2, grad_accum: 4, effective_batch_size: 64, seq_len: 2048, bf16: true}
+"""
+
+
+def test_gpus_are_suggested_by_a_whole_batch_beside_its_parts(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(OWN_BATCH)
+    with pytest.raises(InputError) as error:
+        read_launch(["own.yaml"])
+    assert asked(error.value) == {"gpus": "8", "zero": "0"}
+    Path("own.yaml").write_text(OWN_BATCH.replace("64", "63"))  # no number of GPUs makes it
+    with pytest.raises(InputError, match="GPUs"):
+        read_launch(["own.yaml"])

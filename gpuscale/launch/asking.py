@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from gpuscale.errors import InputError
 from gpuscale.files import printable, read_text
 from gpuscale.launch.launchers import MISSING, gpus_per_node
-from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said, way_to
+from gpuscale.launch.own_files import is_called
+from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said, digits, way_to
 from gpuscale.launch.sources import Launch
 from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.presets.models import load_model
@@ -178,7 +179,8 @@ def suggestion(
     if error.name in {"seq", "gbs"} and error.likely:
         return Suggestion(error.likely[0], "as it says")
     if error.name == "gpus" and launch is not None and not error.likely:
-        return _for_gpus(launch, layout, gpus_per_node(reading) if reading is not None else 0)
+        solved = _of_batches(reading) if reading is not None else None
+        return solved or _for_gpus(launch, layout, gpus_per_node(reading) if reading is not None else 0)
     if error.name in {"seq", "gbs"} and reading is not None and error.name in reading.options:
         return Suggestion(str(reading.options[error.name]), "as the rest says")
     if error.name == "seq":
@@ -238,6 +240,21 @@ def _for_gpus(launch: Launch, layout: Mapping[str, Any], each: int) -> Suggestio
     return Suggestion(
         str(least), f"the fewest nodes of {node} that {ways} ways fill" if ways > 1 else f"one node of {node}"
     )
+
+
+_BATCHES = ("global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps")
+
+
+def _of_batches(reading: Reading) -> Suggestion | None:
+    """Return the GPUs with which a whole batch is microbatches times accumulation steps, where all three are stated."""
+    found = [next((one for name, one in reading.settings.items() if digits(one.value)
+                   and is_called(ours, name.rpartition(".")[2].lower())), None) for ours in _BATCHES]  # fmt: skip
+    total, micro, steps = (digits(one.value) if one is not None else None for one in found)
+    if not (total and micro and steps) or total % (micro * steps):
+        return None
+    replicas = total // (micro * steps)
+    gpus = replicas * prod(int(reading.layout.get(name) or 1) for name in ("tp", "pp", "cp"))
+    return Suggestion(str(gpus), f"a batch of {total:,} is {micro} x {steps} steps x {replicas}")
 
 
 def _for_sequence(reading: Reading | None) -> Suggestion:

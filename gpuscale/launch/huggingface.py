@@ -100,6 +100,7 @@ def read(reading: Reading) -> None:
     else:
         _read_accelerate(reading)
     _read_sequence_parallel(reading, tool)
+    _solve_gpus(reading, tool)
     trainer.read_experts(reading)
     _say_tiled(reading)
     read_attention(reading)
@@ -332,11 +333,36 @@ def _read_precision(reading: Reading, tool: Tool) -> None:
     elif tool.name == "ms-swift" and _wide(reading) and not reading.stated("bf16", "fp16"):
         reading.option("precision", "fp16", *adapters.LOADED)  # arguments/base_args/model_args.py:133
     else:
+        if tool.name not in {own_programs.NAME, "deepspeed-chat"} and not reading.given.get("precision"):
+            _match_precision(reading)
         accelerate.read_precision(reading, "fp32")
         lost = any(name in reading.lost for name in ("config_file", "accelerate_config"))
         if lost and not reading.given.get("precision") and reading.stated_by("precision") is None:
             reading.refuse(None, "no file that is here states in which precision it trains", settles="precision",
                            likely=("bf16",))  # fmt: skip
+
+
+def _match_precision(reading: Reading) -> None:
+    """Ask for the precision where DeepSpeed's configuration says another one than the Trainer's arguments do.
+
+    Raises:
+        LackingError: it does: transformers stops there (integrations/deepspeed.py, fill_match).
+    """
+    words = {half: reading.stated(*deepspeed.names(f"{half}.enabled")) for half in ("bf16", "fp16")}
+    on = [half for half, one in words.items() if one and str(one.value).lower() in ON]
+    fp16 = reading.stated("fp16")
+    for half, own in words.items():
+        told = reading.get(half)
+        if own is None or told is None or str(own.value).lower() not in (*ON, *OFF):
+            continue
+        asked, usual = str(told.value).lower() in ON, told.usual
+        if (half in on) == asked or (usual and (half in on or (fp16 and str(fp16.value).lower() in ON))):
+            continue  # defaults say little, and TRL's bf16 is off beside fp16
+        likely = [half if asked else "fp32", *on[:1], *([] if on else ["fp32"])]
+        place = told.place or f"{reading.tool.title}'s default"
+        message = f"is {str(own.value).lower()} beside {told.text} ({place}), at which transformers stops"
+        likely = list(dict.fromkeys(likely[::-1] if usual else likely))
+        reading.refuse(own, message, settles="precision", likely=likely)
 
 
 def _read_held(reading: Reading, tool: Tool) -> None:
@@ -464,12 +490,9 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
         own_programs.need(reading)
         own_programs.read_batch(reading)
         return
-    micro_names = (*trainer.MICRO, *deepspeed.names("train_micro_batch_size_per_gpu"))
-    steps_names = (*trainer.ACCUMULATION, *deepspeed.names("gradient_accumulation_steps"))
-    total_names = deepspeed.names("train_batch_size") if under_deepspeed else ("global_batch_size",)
+    total_names = _TOTAL if under_deepspeed else ("global_batch_size",)
     micro, steps, total = (
-        trainer.count(reading, *names) if reading.stated(*names) else None
-        for names in (micro_names, steps_names, total_names)
+        trainer.count(reading, *names) if reading.stated(*names) else None for names in (_MICRO, _STEPS, total_names)
     )
     if total is not None and under_deepspeed and int(reading.layout.get("tp") or 1) > 1 and micro and steps:
         world = trainer.data_parallel(reading, "the batch") * int(reading.layout["tp"])
@@ -482,7 +505,7 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
         steps = _steps_to(reading, micro)
     trained = tool.name != "transformers" or reading.first("num_train_epochs", "output_dir", "do_train")
     if micro is None and total is None and trained:
-        micro = trainer.count(reading, *micro_names)
+        micro = trainer.count(reading, *_MICRO)
     if tool.name == "ms-swift" and steps is None and micro and not reading.given.get("gbs"):
         steps = max(1, math.ceil(16 / (micro * trainer.data_parallel(reading, "the accumulation steps"))))
         reading.assume(f"{steps} accumulation steps: 16 sequences or more, ms-swift's default")
@@ -490,7 +513,26 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
         replicas = trainer.data_parallel(reading, "the accumulation steps")
         steps = max(1, (trainer.count(reading, "batch_size") or micro) // micro // replicas)
         reading.means(f"{steps} accumulation steps: that many sequences of all replicas", "batch_size")
-    trainer.read_batch(reading, micro, steps, total, *micro_names, *steps_names, *total_names)
+    trainer.read_batch(reading, micro, steps, total, *_MICRO, *_STEPS, *total_names)
+
+
+def _solve_gpus(reading: Reading, tool: Tool) -> None:
+    """Take the GPUs with which DeepSpeed's batches agree (runtime/config.py, _batch_assertion)."""
+    split = reading.options["framework"] != "deepspeed" or int(reading.layout.get("tp") or 1) > 1
+    if split or reading.given.get("gpus") or reading.options.get("gpus"):
+        return
+    usual = tool.name != own_programs.NAME and reading.first("num_train_epochs", "output_dir", "do_train")
+    found = [(reading.get if usual and of is _STEPS else reading.stated)(*of) for of in (_MICRO, _STEPS, _TOTAL)]
+    micro, steps, total = (digits(one.value) if one else None for one in found)
+    if micro and steps and total and total % (micro * steps) == 0:
+        replicas = total // (micro * steps)
+        reading.option("gpus", replicas * int(reading.layout.get("cp") or 1), *_TOTAL)
+        reading.assume(f"GPUs by DeepSpeed's batches: {total} = {micro} x {steps} steps x {replicas}", *_TOTAL)
+
+
+_MICRO = (*trainer.MICRO, *deepspeed.names("train_micro_batch_size_per_gpu"))
+_STEPS = (*trainer.ACCUMULATION, *deepspeed.names("gradient_accumulation_steps"))
+_TOTAL = deepspeed.names("train_batch_size")
 
 
 def _steps_to(reading: Reading, micro: int) -> int | None:
