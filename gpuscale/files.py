@@ -41,7 +41,7 @@ def confine(*folders: Path) -> None:
 
 
 def _is_outside(path: Path) -> bool:
-    if not _folders or not isinstance(path, Path):  # a preset in a zip file
+    if not _folders or not isinstance(path, Path):  # a preset in an archive
         return False
     try:
         whole = path.resolve()
@@ -107,7 +107,7 @@ def reading(path: Path) -> Iterator[BufferedReader]:
         raise InputError(f"cannot be read: {reason(error)}", place=place) from None
     try:
         with stream:
-            if _read is not None and isinstance(path, Path):  # and no preset in a zip file
+            if _read is not None and isinstance(path, Path):  # and no preset in an archive
                 _read.add(path.resolve())
             yield stream
     except OSError as error:

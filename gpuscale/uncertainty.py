@@ -452,8 +452,7 @@ def residuals_file() -> Path:
 @cache
 def read_residuals() -> tuple[Residual, ...]:
     """Read the shipped residuals."""
-    with residuals_file().open(newline="", encoding="utf-8") as file:
-        return tuple(_residual(row) for row in csv.DictReader(file))
+    return tuple(map(_residual, csv.DictReader(residuals_file().read_text(encoding="utf-8").splitlines())))
 
 
 def _residual(row: Mapping[str, str]) -> Residual:

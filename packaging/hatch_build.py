@@ -1,21 +1,19 @@
 """Packs the presets into one file of the wheel, compressed as a whole: they are many, small and alike."""
 
 import lzma
-from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKED = "_presets.zip.xz"
+PACKED = "_presets.xz"
 
-OF_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9, "lc": 4, "lp": 0, "pb": 0}]
+OF_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 """Settings of xz for text, as its manual recommends them."""
 
 
 class PresetsHook(BuildHookInterface[Any]):
-    """Adds `gpuscale/_presets.zip.xz` to a wheel; an editable install reads the folder itself."""
+    """Adds `gpuscale/_presets.xz` to a wheel; an editable install reads the folder itself."""
 
     PLUGIN_NAME = "custom"
 
@@ -25,13 +23,11 @@ class PresetsHook(BuildHookInterface[Any]):
             return
         root = Path(self.root)
         files = {path.relative_to(root / "presets").as_posix(): path for path in (root / "presets").rglob("*.*")}
-        content = BytesIO()
-        with ZipFile(content, "w", ZIP_STORED) as archive:
-            for name, path in sorted({**files, "SKILL.md": root / "docs" / "SKILL.md"}.items()):
-                archive.writestr(ZipInfo(name), path.read_bytes())
+        files["SKILL.md"] = root / "docs" / "SKILL.md"
+        texts = [name.encode() + b"\n" + path.read_bytes() for name, path in sorted(files.items())]
         packed = Path(self.directory) / PACKED
         packed.parent.mkdir(parents=True, exist_ok=True)
-        packed.write_bytes(lzma.compress(content.getvalue(), filters=OF_TEXT))
+        packed.write_bytes(lzma.compress(b"\0".join(texts), filters=OF_TEXT))
         build_data["force_include"][str(packed)] = f"gpuscale/{PACKED}"
 
     def finalize(self, *_: Any) -> None:

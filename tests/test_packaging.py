@@ -1,6 +1,5 @@
 """The package where it is no folder of files, and under tools that watch a process."""
 
-import io
 import lzma
 import os
 import pstats
@@ -8,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zipapp
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -31,14 +29,12 @@ COMMANDS = [
 def archive(tmp_path_factory):
     """The package in a zip file, with its presets as a wheel has them."""
     folder = tmp_path_factory.mktemp("packed")
-    left_out = shutil.ignore_patterns("__pycache__", "_presets.zip.xz")
+    left_out = shutil.ignore_patterns("__pycache__", "_presets.xz")
     shutil.copytree(ROOT / "gpuscale", folder / "app" / "gpuscale", ignore=left_out)
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as packed:
-        for path in (ROOT / "presets").rglob("*.*"):
-            packed.write(path, path.relative_to(ROOT / "presets"))
-        packed.write(ROOT / "docs" / "SKILL.md", "SKILL.md")
-    (folder / "app" / "gpuscale" / "_presets.zip.xz").write_bytes(lzma.compress(content.getvalue()))
+    files = {path.relative_to(ROOT / "presets").as_posix(): path for path in (ROOT / "presets").rglob("*.*")}
+    files["SKILL.md"] = ROOT / "docs" / "SKILL.md"
+    texts = [name.encode() + b"\n" + path.read_bytes() for name, path in files.items()]
+    (folder / "app" / "gpuscale" / "_presets.xz").write_bytes(lzma.compress(b"\0".join(texts)))
     zipapp.create_archive(folder / "app", folder / "gpuscale.pyz", main="gpuscale.__main__:main")
     return folder / "gpuscale.pyz"
 
@@ -68,7 +64,7 @@ def test_a_profiler_sees_the_whole_run(tmp_path):
 
 def test_without_its_presets_the_package_says_so(tmp_path):
     shutil.copytree(
-        ROOT / "gpuscale", tmp_path / "gpuscale", ignore=shutil.ignore_patterns("__pycache__", "_presets.zip.xz")
+        ROOT / "gpuscale", tmp_path / "gpuscale", ignore=shutil.ignore_patterns("__pycache__", "_presets.xz")
     )
     command = [sys.executable, "-m", "gpuscale", "models", "list"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -8,14 +8,13 @@ import lzma
 import os
 import re
 import tomllib
-import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from importlib import resources
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -42,6 +41,7 @@ MAX_DEPTH = 16
 
 KeyPath = tuple[str | int, ...]
 
+_ARCHIVE = resources.files("gpuscale") / "_presets.xz"  # of a wheel
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _BARE_OR_QUOTED = r"""(?:[A-Za-z0-9_-]+|"[^"\\]*"|'[^']*')"""
 _KEY = rf"{_BARE_OR_QUOTED}(?:[ \t]*\.[ \t]*{_BARE_OR_QUOTED})*"
@@ -69,15 +69,47 @@ def preset_folders(kind: str) -> list[Path]:
 @cache
 def _shipped() -> Path:
     """Return the folder of the presets that come with the package: packed into it, or beside it in a checkout."""
-    packed = resources.files("gpuscale") / "_presets.zip.xz"
     beside = Path(__file__).resolve().parents[2] / "presets"
-    if packed.is_file():
-        content = BytesIO(lzma.decompress(packed.read_bytes()))
-        content.name = str(packed)  # by which messages call it
-        return cast(Path, zipfile.Path(zipfile.ZipFile(content)))  # which has all of a Path that is used here
+    if _packed():
+        return cast(Path, _Packed(str(_ARCHIVE)))
     if not beside.is_dir():
         raise InputError("its presets are missing", place="gpuscale", hint="the installation is incomplete: repeat it")
     return beside
+
+
+@cache
+def _packed() -> dict[str, dict[str, bytes]]:
+    """Return the folders of the archive that a wheel has, and their files: each is its name, a line's end and its
+    content, and a NUL parts it from the next."""
+    folders: dict[str, dict[str, bytes]] = {}
+    if _ARCHIVE.is_file():
+        for file in lzma.decompress(_ARCHIVE.read_bytes()).split(b"\0"):
+            path, _, content = file.partition(b"\n")
+            folder, _, name = f"{_ARCHIVE}/{path.decode()}".rpartition("/")
+            folders.setdefault(folder, {})[name] = content
+    return folders
+
+
+class _Packed(PurePosixPath):
+    """A file or folder of that archive, with all of a Path that is used of presets."""
+
+    def is_dir(self) -> bool:
+        return str(self) in _packed()
+
+    def is_file(self) -> bool:
+        return self.name in _packed().get(str(self.parent), ())
+
+    def exists(self) -> bool:
+        return self.is_dir() or self.is_file()
+
+    def iterdir(self) -> Iterator[_Packed]:
+        return (self / name for name in _packed()[str(self)])
+
+    def open(self, _: str) -> BytesIO:
+        return BytesIO(_packed()[str(self.parent)][self.name])
+
+    def read_text(self, encoding: str) -> str:
+        return self.open("rb").read().decode(encoding)
 
 
 def skill_text() -> str:
