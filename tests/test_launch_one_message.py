@@ -481,6 +481,30 @@ training: {batch_size_per_gpu: 2, grad_accum: 4, effective_batch_size: 64, seq_l
 """
 
 
+@pytest.mark.parametrize(
+    ("more", "gpus"),
+    [
+        ("compute: {instance_type: ml.p4d.24xlarge, instance_count: 2}", "16"),
+        ("hardware: {instance: a3-megagpu-8g, nodes: 4}", "32"),
+        ("resources: {vm_size: Standard_NC48ads_A100_v4}", "2"),
+        ("infra: {machine_type: a2-highgpu-4g}", "4"),
+        ("cloud: {instance_type: gpu_2x_h100_sxm5}", "2"),
+        ("resources: {accelerators: 'A100-80GB:4'}", "4"),
+        ("hardware: {gpu_type: 4x H100}", "4"),
+        ("hardware: {gpu_type: H100-80g, nodes: 3}", "8"),  # nothing says how many a node has
+        ("compute: {instance_type: g5.2xlarge}", "1"),
+        ("gpu_count: 6", "6"),
+    ],
+)
+def test_gpus_are_suggested_by_the_machines_that_are_named(monkeypatch, tmp_path, more, gpus):
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(OWN_BATCH.replace(", effective_batch_size: 64", "") + more)
+    with pytest.raises(InputError) as error:
+        read_launch(["own.yaml"])
+    asked_gpus = re.search(r"`gpus=(\d+)`", error.value.hint)
+    assert asked_gpus[1] == gpus
+
+
 def test_gpus_are_suggested_by_a_whole_batch_beside_its_parts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text(OWN_BATCH)

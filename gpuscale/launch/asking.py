@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.files import printable, read_text
+from gpuscale.launch.hardware import machines_of
 from gpuscale.launch.launchers import MISSING, gpus_per_node
 from gpuscale.launch.own_files import is_called
 from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said, digits, way_to
@@ -179,8 +180,7 @@ def suggestion(
     if error.name in {"seq", "gbs"} and error.likely:
         return Suggestion(error.likely[0], "as it says")
     if error.name == "gpus" and launch is not None and not error.likely:
-        solved = _of_batches(reading) if reading is not None else None
-        return solved or _for_gpus(launch, layout, gpus_per_node(reading) if reading is not None else 0)
+        return _for_gpus(launch, layout, reading)
     if error.name in {"seq", "gbs"} and reading is not None and error.name in reading.options:
         return Suggestion(str(reading.options[error.name]), "as the rest says")
     if error.name == "seq":
@@ -223,8 +223,14 @@ def _mentions(launch: Launch, pattern: re.Pattern[str]) -> Iterator[tuple[str, s
                 yield found[0], f"line {number} of {path.name} says: {printable(line.strip())[:100]}"
 
 
-def _for_gpus(launch: Launch, layout: Mapping[str, Any], each: int) -> Suggestion:
+def _for_gpus(launch: Launch, layout: Mapping[str, Any], reading: Reading | None) -> Suggestion:
+    solved = _of_batches(reading) if reading is not None else None
+    if solved:
+        return solved
+    each, counted = (gpus_per_node(reading), machines_of(reading)) if reading is not None else (0, None)
     ways, node = ways_of(layout), each or USUAL_NODE
+    if counted and counted[0] % ways == 0:
+        return Suggestion(str(counted[0]), counted[1])
     for text, where in _mentions(launch, GPUS_SAID):
         grid, nodes, gpus = (pattern.search(text.replace(",", "")) for pattern in (_GRID, _NODES, _GPUS))
         count = (

@@ -16,7 +16,7 @@ from gpuscale.errors import InputError, shown
 from gpuscale.files import printable
 from gpuscale.importers.smi import product_preset
 from gpuscale.launch.launchers import gpus_per_node
-from gpuscale.launch.settings import LackingError, Reading, Setting, Settings, Source
+from gpuscale.launch.settings import LackingError, Reading, Setting, Settings, Source, digits
 from gpuscale.planning.jobs import precision_runs
 from gpuscale.presets.files import known_table, settled
 from gpuscale.presets.frameworks import load_framework
@@ -53,7 +53,10 @@ _KEYS = re.compile(
     r"|^compute\.(?:gpu_type|instance_type)$"
 )
 """Settings of a job file that name GPUs."""
-_OF_DOCUMENT = re.compile(r"(\w+\.)*((\w+_)?gpu(_type|_name|_model)?|instance_type|accelerator_type)")
+_OF_DOCUMENT = re.compile(
+    r"(\w+\.)*((\w+_)?gpu(_type|_name|_model)?|instance(_type)?|(accelerator|machine|node)_type|accelerators?"
+    r"|vm_size|hardware)"
+)
 """Settings of a document of one's own that may name GPUs."""
 
 
@@ -106,6 +109,46 @@ def _box(name: str) -> str:
 def _preset(short: str, text: str) -> str:
     special = (preset for gpu, pattern, preset in _SPECIAL if gpu == short and re.search(pattern, text))
     return str(next(special, known_table("devices")["short"].get(short, short)))
+
+
+_EACH = re.compile(r"(n(um)?_)?(gpu|device|accelerator|process)(s|es)?_(count|num|per_(node|machine|host|instance))")
+_NODES = re.compile(r"(n(um)?_?)?(nodes|machines|hosts|instances)|(node|machine|host|instance)_count")
+
+
+def machines_of(reading: Reading) -> tuple[int, str] | None:
+    """Return the GPUs of the machines that settings name or count, and what says so; None where none does.
+
+    They suggest a number, since no launcher is told it.
+    """
+    stated = [one for group in (reading.launcher, reading.settings) for one in group.values()]
+    count = {name: next((one for one in stated if digits(one.value) and pattern.fullmatch(_last(one))), None)
+             for name, pattern in (("each", _EACH), ("nodes", _NODES))}  # fmt: skip
+    each, nodes = (digits(one.value) if one else None for one in count.values())
+    said = [one for one in count.values() if one]
+    for one in stated if not each else ():
+        text = str(one.value).lower()[:100]
+        of = _last(one) in _STATING or _OF_DOCUMENT.fullmatch(one.name.lower()) or _KEYS.fullmatch(one.name)
+        listed = re.search(r"(?:^|:)(\d{1,2})(?:$|x\b)|\b(\d{1,2}) ?x ", text) if of and gpus_in(text) else None
+        each = int(next(filter(None, listed.groups()))) if listed else instance_gpus(text) if of else 0
+        if each:
+            said.append(one)
+            break
+    if not each:
+        return None
+    return each * (nodes or 1), " and ".join(printable(f"{one.name[:60]} {one.value}"[:120]) for one in said[::-1])
+
+
+def _last(one: Setting) -> str:
+    return one.name.lower().rpartition(".")[2]
+
+
+def instance_gpus(text: str) -> int:
+    """Return the GPUs of an instance by its name; 0 where it is not known."""
+    for pattern, gpus in known_table("machines")["counted"]:
+        found = re.search(pattern, text)
+        if found:
+            return int(gpus or next(filter(None, found.groups())))
+    return 0
 
 
 def take_hardware(reading: Reading, files: Sequence[Path]) -> None:
