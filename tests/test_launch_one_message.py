@@ -514,3 +514,61 @@ def test_gpus_are_suggested_by_a_whole_batch_beside_its_parts(monkeypatch, tmp_p
     Path("own.yaml").write_text(OWN_BATCH.replace("64", "63"))  # no number of GPUs makes it
     with pytest.raises(InputError, match="GPUs"):
         read_launch(["own.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "made"),
+    [
+        (
+            "model: llama3-8b\nn_gpu: 8\nseq: 4096\nbs: 2\nga: 8\nzero: 2\n",
+            {"precision": "bf16", "gbs": "128"},
+            {"gpus": 8, "seq": 4096, "gbs": 128, "zero": 2, "micro_batch_size": 2},
+        ),
+        (
+            "model_id: mistral-7b\nhardware: {num_gpus: 8, num_nodes: 2}\n"
+            "train: {bs: 1, ga: 16, ctx: 2048, sharding: fsdp, dtype: bf16}\n",
+            {"zero": "3", "gbs": "256"},
+            {"gpus": 16, "gbs": 256, "zero": 3, "micro_batch_size": 1},
+        ),
+        (
+            "model: {name: llama2-7b}\nbatch: {micro: 2, global: 64}\n"
+            "run: {ngpu: 16, ctx: 4096, amp: bf16, strategy: ddp}",
+            {"zero": "0"},
+            {"gpus": 16, "gbs": 64, "seq": 4096, "micro_batch_size": 2},
+        ),
+        (
+            "train_config: {base_model: llama3-8b, max_seq: 8192, mbs: 1, gbs: 128, mixed_precision: bf16,\n"
+            "  parallelism: {tensor: 2, pipeline: 2, data: 4}}\n",
+            {"zero": "0"},
+            {"gpus": 16, "tp": 2, "pp": 2, "gbs": 128, "seq": 8192},
+        ),
+        (
+            "model: llama2-7b\nworld_size: 16\nnodes: 2\nseq: 2048\n"
+            "per_gpu_bs: 1\naccum: 2\nbf16: true\nds_zero: stage2\n",
+            {},
+            {"gpus": 16, "gbs": 32, "zero": 2},
+        ),
+        (
+            "model: llama2-7b\nnum_gpus: 16\nnodes: 2\nseq: 2048\nper_gpu_bs: 1\nbf16: true\nzero: 3\n",
+            {"gpus": "16"},
+            {"gpus": 16, "gbs": 16, "zero": 3},
+        ),
+        (
+            "model: llama2-7b\nlora: {r: 8}\nnum_gpus: 1\nseq: 2048\nper_gpu_bs: 1\nbf16: true\n",
+            {"lora_targets": "q,v"},
+            {"gpus": 1, "gbs": 1, "tune": "lora"},
+        ),
+    ],
+)
+def test_ordinary_words_of_own_schemas_are_read_and_the_rest_is_asked_at_once(
+    monkeypatch, tmp_path, text, expected, made
+):
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(text)
+    if expected:
+        with pytest.raises(InputError) as error:
+            read_launch(["own.yaml"])
+        hint = re.sub(r"^add `[^`]*`[^;]*; ", "", error.value.hint)
+        assert {name: value.partition("`")[0] for name, value in asked(InputError("", hint=hint)).items()} == expected
+    job = read_launch(["own.yaml"], {"*": "suggested"})
+    assert {name: {**job.options, **job.layout}.get(name) for name in made} == made

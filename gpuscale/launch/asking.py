@@ -191,6 +191,8 @@ def suggestion(
         return _for_model(launch, error.message)
     if error.name == "model" and len(error.likely) > 1:
         return _among(error.likely, launch)
+    if error.name == "lora_targets" and error.message.startswith("no file states"):
+        return Suggestion("q,v", "PEFT's own of most models")
     reasons = {"zero": "the file's name says so", "model": "what is likely of these sizes"}
     named = reasons.get(error.name, "the only one that is likely" if len(error.likely) == 1 else "the likeliest")
     why = named if error.place else "usual"

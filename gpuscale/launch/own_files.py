@@ -47,6 +47,10 @@ _NAMES = (
 _KINDS = dict.fromkeys(("peft_type", "peft_method", "adapter_type"), "adapter")
 _MODEL = dict.fromkeys(_NAMES, "model_name_or_path") | _QUANTISED | _KINDS
 _TRAINING = {"lora": "use_peft", "use_lora": "use_peft"} | _QUANTISED | _KINDS
+_BATCH = {
+    **dict.fromkeys(("micro", "per_device", "per_gpu", "local"), "per_device_train_batch_size"), "size": "batch_size",
+    **dict.fromkeys(("global", "total", "effective"), "global_batch_size"),
+}  # fmt: skip
 _WAYS = ("method", "mode", "tuning", "tuning_method", "finetuning_method", "finetune_method", "training_type", "type")
 _SWITCH = ("enabled", "enable", "use")
 _ADAPTED = re.compile(r"lora|peft|adapter")
@@ -63,7 +67,14 @@ _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
     (re.compile(r"^optim(izer)?$"), dict.fromkeys(("name", "type", "_target_", "class_path"), "optim")),
     (re.compile(r"^(model|llm|lm|base_model|policy|model_args|model_config|model_cfg|architecture|arch)$"), _MODEL),
     (re.compile(r"^(data|dataset|tokenizer|data_args|tokenization|sft|sft_config|script_args)$"), {}),
-    (re.compile(r"^(train|training|trainer|train(ing)?_(args|config)|optimization|hyperparam\w*|hparams)$"), _TRAINING),
+    (re.compile(r"^batch(ing|_sizes?)?$"), _BATCH),
+    (
+        re.compile(
+            r"^(train|training|trainer|train(ing)?_(args|config)|optimization|hyperparam\w*|hparams|run|params"
+            r"|(pre|fine_?)train(ing)?|fine_?tun(e|ing))$"
+        ),
+        _TRAINING,
+    ),
 )
 """Words of a table's name -> what its keys are as arguments where they are called otherwise."""
 
@@ -167,7 +178,9 @@ def is_own(source: Source) -> bool:
     others = any(name.startswith("zero_optimization.") or _OTHERS.search(name) for name in stated)
     if others or _OF_OTHERS & lasts.keys() or marks & {name for name, one in stated.items() if one.value is not None}:
         return False
-    batch = any(is_called(ours, last) and digits(lasts[last].value) is not None for ours in _BATCHES for last in lasts)
+    batch = any(digits(one.value) is not None
+                and any(is_called(ours, name.rpartition(".")[2]) or _argument(name, one) == ours for ours in _BATCHES)
+                for name, one in stated.items())  # fmt: skip
     return batch and _of_language(stated, lasts)
 
 
@@ -252,8 +265,9 @@ def _take_degrees(reading: Reading) -> None:
     stated = opened(reading.settings)
     for axis in ("tp", "pp", "dp"):
         for name, one in stated.items():
-            size = digits(one.value)
-            if "." in name and is_called(f"degree.{axis}", name.rpartition(".")[2]) and size is not None:
+            table, _, last = name.rpartition(".")
+            size, inside = digits(one.value), "parallel" in table and is_called(f"degree.{axis}", f"parallel.{last}")
+            if size is not None and (inside or is_called(f"degree.{axis}", last)):
                 sizes[axis] = max(size, 1)
                 reading.say(reading.settings.pop(one.name), f"{axis} = {sizes[axis]}")
                 if axis != "dp":

@@ -107,7 +107,10 @@ def take(reading: Reading, tool: Tool) -> Tool:
     _take_devices(reading)
     _refuse_other(reading, source)
     stage = reading.settings.get("zero_stage")
-    if stage is not None and not re.fullmatch("[0-3]", str(stage.value)):  # `--stage sft`
+    worded = re.fullmatch(r"(?:zero|stage|ds|_|-)*([0-3])", str(stage.value).lower()) if stage is not None else None
+    if stage is not None and worded:
+        reading.settings["zero_stage"] = replace(stage, value=worded[1])
+    elif stage is not None:  # `--stage sft`
         reading.settings.pop("zero_stage")
     if source.program[:1] == ("deepspeed",):
         _take_stage(reading, source)
@@ -124,10 +127,24 @@ def _take_devices(reading: Reading) -> None:
         return
     listed = found.value if isinstance(found.value, list) else str(found.value).split(",")
     count = (digits(listed[0]) or 0) if len(listed) == 1 else len(listed)
-    nodes = reading.integer("num_nodes", "nnodes") or 1
+    beside = [one for name, one in opened(reading.settings).items() if name.rpartition(".")[2] in _NODES]
+    nodes = (digits(beside[0].value) if beside else None) or 1
+    if nodes > 1 and count > MOST_OF_NODE and count % nodes == 0 and not reading.given.get("gpus"):
+        message = f"no file states whether {count} GPUs are those of each of {nodes} nodes or of all"
+        reading.refuse(found, message, settles="gpus", likely=(str(count), str(count * nodes)))
     if count > 0:
-        reading.settings["num_processes"] = replace(found, value=count * nodes)
-        reading.means("nodes", "num_nodes", "nnodes")
+        total = found.name.rpartition(".")[2] in _WHOLE
+        reading.settings["num_processes"] = replace(found, value=count * (1 if total else nodes))
+        for one in beside:
+            reading.say(one, "nodes")
+
+
+_NODES, _WHOLE = (
+    ("num_nodes", "nnodes", "nodes", "n_nodes", "num_machines"),
+    ("world_size", "total_gpus", "num_processes"),
+)
+MOST_OF_NODE = 8
+"""GPUs that a node of nearly all clusters has at most."""
 
 
 def _refuse_two(reading: Reading) -> None:
@@ -383,11 +400,12 @@ def _shards(reading: Reading) -> str:
     """Return the stage that switches and strategies speak of (`--enable_fsdp`, `--strategy deepspeed_stage_2`)."""
     said = [name for name, one in reading.settings.items() if is_on(one.value)]
     said += [
-        str(one.value).lower() for name, one in reading.settings.items() if re.search(r"backend|distributed", name)
+        str(one.value).lower()
+        for name, one in reading.settings.items()
+        if re.search(r"backend|distributed|strategy|shard|parallel", name)
     ]
-    said += [str(one.value).lower() for name, one in reading.settings.items() if "strategy" in name]
     stage = next((found[1] for text in said if (found := re.search(r"(?:stage|zero)_?-?([0-3])\b", text))), "")
-    sharded = any("fsdp" in text or "full_shard" in text for text in said)
+    sharded = any(re.search("fsdp|full_shard|^full$", text) for text in said)
     return stage or ("3" if sharded else "2" if "deepspeed" in said else "0")
 
 
