@@ -3,7 +3,8 @@
 Run: python benchmarks/bench_package.py DIST [GPUSCALE] [--max-mb 1.51]
 
 DIST holds a wheel and an sdist, GPUSCALE is an installed command. Exits with 1 where the wheel is larger than --max-mb
-(of 1e6 bytes), which is what everyone downloads who has the dependencies. A release is built with ZOPFLI=1 in the environment.
+(of 1e6 bytes), which is what everyone downloads who has the dependencies; a release is built with ZOPFLI=1 in the
+environment.
 """
 
 import argparse
