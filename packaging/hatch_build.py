@@ -4,6 +4,7 @@ the environment, as for a release, the wheel is also compressed as far as its fo
 
 import lzma
 import os
+import re
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -14,6 +15,9 @@ PACKED = "_presets.xz"
 
 OF_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 """Settings of xz for text, as its manual recommends them."""
+
+PRINTED = {"models", "gpus", "clusters", "frameworks"}
+"""Folders of presets whose files a command prints as they are."""
 
 WITH_ZOPFLI = os.environ.get("ZOPFLI") == "1"
 
@@ -34,7 +38,7 @@ class WheelHook(BuildHookInterface[Any]):
         root = Path(self.root)
         files = {path.relative_to(root / "presets").as_posix(): path for path in (root / "presets").rglob("*.*")}
         files["SKILL.md"] = root / "docs" / "SKILL.md"
-        texts = [name.encode() + b"\n" + path.read_bytes() for name, path in sorted(files.items())]
+        texts = [name.encode() + b"\n" + _kept(path) for name, path in sorted(files.items())]
         packed = Path(self.directory) / PACKED
         packed.parent.mkdir(parents=True, exist_ok=True)
         packed.write_bytes(lzma.compress(b"\0".join(texts), filters=OF_TEXT))
@@ -51,3 +55,9 @@ class WheelHook(BuildHookInterface[Any]):
                 for file in files.infolist():  # which says its time and rights
                     packed.writestr(file, files.read(file))
             smaller.replace(wheel)
+
+
+def _kept(path: Path) -> bytes:
+    """Return what the wheel holds of a file: without lines of comments where no command prints it."""
+    data = path.read_bytes()
+    return data if path.suffix != ".toml" or path.parent.name in PRINTED else re.sub(rb"(?m)^#.*\n", b"", data)
