@@ -7,43 +7,60 @@ unknown afterwards, unless both make the same of it.
 from __future__ import annotations
 
 import ast
+import builtins
 import json
+import math
 import re
 import shlex
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.launch.python_tables import as_table, entries_of, interpolated, is_table, merge, path_of
 from gpuscale.launch.python_values import (
+    ENUMERATIONS,
     MAX_ITEMS,
     MISSING,
     OF_PATHS,
     PURE,
     TEXT_METHODS,
     TYPES,
+    Bound,
     Class,
+    Failed,
     Function,
     Imported,
+    Member,
+    MemberNumber,
+    MemberText,
     PathText,
     Place,
+    Property,
     Record,
     Row,
     Scope,
+    Stream,
     Symbol,
+    Table,
+    Unique,
     Unknown,
     asked_name,
+    attempt,
     first_unknown,
     formatted,
+    is_key,
     is_plain,
+    member,
     of_path,
     operate,
     plainly,
+    real,
     truth,
 )
 from gpuscale.presets.files import known_table
@@ -134,6 +151,30 @@ class Choice(NamedTuple):
     place: Place
 
 
+class RaisedError(Exception):
+    """An error that a program raises and a `try` of it takes."""
+
+    def __init__(self, names: tuple[str, ...], value: Any) -> None:
+        super().__init__(*names[:1])
+        self.names, self.value = names, value
+
+
+@dataclass
+class Trying:
+    """A `try` whose body is gone through."""
+
+    handlers: list[
+        tuple[tuple[str, ...], ast.ExceptHandler | None]
+    ]  #: classes of errors (none: all) -> what takes them.
+    doubt: Unknown | None  #: what its own being reached hangs on.
+    alone: bool = False  #: whether its body is one call, as that of a whole program is.
+    perhaps: list[tuple[RaisedError, Unknown]] = field(default_factory=list)  #: errors that may be raised in it.
+
+    def takes(self, names: tuple[str, ...]) -> tuple[ast.ExceptHandler | None, ...]:
+        """Return what takes an error of one of these classes, in a tuple; an empty one where nothing does."""
+        return next(((by,) for classes, by in self.handlers if not classes or {*classes} & {*names}), ())
+
+
 class Assigned(NamedTuple):
     """An attribute or an element that is set, or deleted."""
 
@@ -176,6 +217,8 @@ class Program:
         #: documents that are loaded and not here, or what names them -> why, and where.
         self.lost: dict[str, tuple[str, Place]] = {}
         self.written: dict[str, Any] = {}  #: documents that the program writes.
+        self.tries: list[Trying] = []
+        self.optional: dict[str, Choice] = {}  #: names that hang on whether a package is installed -> that it is.
         self.steps = 0
         self.depth = 0
         self.doubt: Unknown | None = None
@@ -289,19 +332,32 @@ class Program:
         if isinstance(node.value, ast.Call) and isinstance(value, Record) and value.name in STARTS:
             self.called.append(value)  # `result = trainer.train()`
         for target in node.targets:
-            self.assign(target, value, scope)
+            self.assign(target, self._named(value, target), scope)
 
     def _run_annassign(self, node: ast.AnnAssign, scope: Scope) -> None:
         if node.value is not None:
-            self.assign(node.target, self.value(node.value, scope), scope)
+            self.assign(node.target, self._named(self.value(node.value, scope), node.target), scope)
+
+    def _named(self, value: Any, target: ast.expr) -> Any:
+        """Return a value; what is not known and has no name by which it could be given is asked for by its variable."""
+        if isinstance(value, Unknown) and isinstance(target, ast.Name) and "(" in value.name:
+            return _literal(self.given.get(target.id, replace(value, name=target.id)))
+        return value
 
     def _run_augassign(self, node: ast.AugAssign, scope: Scope) -> None:
         before, value = self.value(node.target, scope), self.value(node.value, scope)
-        changes = isinstance(before, list) and not isinstance(before, Row)
-        if changes and isinstance(node.op, ast.Add) and isinstance(value, list):
-            self.change(before, "extend", value)
+        if isinstance(before, list) and not isinstance(before, Row) and isinstance(node.op, ast.Add):
+            items = self._items(value)
+            if items is not None and not isinstance(before, Unique):
+                self.change(before, "extend", items)
+                return
+        made = operate(node.op, before, value)
+        if isinstance(before, list) and type(made) is type(before) and not isinstance(before, Row):
+            self.change(before, "__setitem__", slice(None), list(made))
+        elif isinstance(before, dict) and isinstance(made, dict):
+            self._of_dictionary(before, "update", [value], {}, scope.place(node))
         else:
-            self.assign(node.target, operate(node.op, before, value), scope)
+            self.assign(node.target, made, scope)
 
     def _run_global(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
         around = [scope]
@@ -320,6 +376,12 @@ class Program:
                 whole = self.value(target.value, scope)
                 self._touched(target, whole, None, scope)
                 self.remove(whole, target.attr if isinstance(target, ast.Attribute) else self._key(target, scope))
+            elif isinstance(target, ast.Name):
+                names = scope.elsewhere.get(target.id, scope).names
+                if self.doubt is None:
+                    names.pop(target.id, None)
+                elif target.id in names:
+                    names[target.id] = self.doubt
 
     def _touched(self, target: ast.Attribute | ast.Subscript, whole: Any, value: Any, scope: Scope) -> None:
         """Keep that an attribute or an element is set or deleted."""
@@ -340,8 +402,31 @@ class Program:
     def _run_return(self, node: ast.Return, scope: Scope) -> Ended:
         return Ended("return", None if node.value is None else self.value(node.value, scope))
 
-    def _run_raise(self, *_: Any) -> Ended:
+    def _run_raise(self, node: ast.Raise, scope: Scope) -> Ended:
+        made = self.value(node.exc, scope) if node.exc is not None else scope.find(_ERROR)
+        if isinstance(made, tuple):
+            return self._raised(made[0]) if made else Ended("raise")
+        return self._raised(RaisedError(_error_names(made), made))
+
+    def _raised(self, error: RaisedError) -> Ended:
+        """End what is gone through by an error; where a `try` takes it, its handler is what comes next.
+
+        A handler that only ends the program takes none: a job that runs does not come there.
+        """
+        for one in reversed(self.tries):
+            for by in one.takes(error.names):
+                if by is not None and (_refuses(by.body) or (one.alone and all(map(_speaks, by.body)))):
+                    return Ended("raise")
+                if self.doubt is one.doubt:
+                    raise error
+                one.perhaps.append((error, self.doubt or Unknown("...")))
+                return Ended("raise")
         return Ended("raise")
+
+    def _run_assert(self, node: ast.Assert, scope: Scope) -> Ended | None:
+        if self.tries and self.truth(self.value(node.test, scope)) is False:
+            return self._raised(RaisedError(_error_names(Symbol("AssertionError", "")), None))
+        return None
 
     def _run_break(self, *_: Any) -> Ended:
         return Ended("break")
@@ -349,35 +434,113 @@ class Program:
     def _run_continue(self, *_: Any) -> Ended:
         return Ended("continue")
 
-    def _run_with(self, node: ast.With, scope: Scope) -> Ended | None:
+    def _run_with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> Ended | None:
+        entered, suppressed = list[Any](), list[Any]()
         for item in node.items:
-            entered = self.value(item.context_expr, scope)
-            if enters := _own_method(entered, "__enter__"):
-                entered = self.follow(enters, (), {}, scope.place(node))
+            made = manager = self.value(item.context_expr, scope)
+            entered.append(manager)
+            if isinstance(made, Record) and made.origin == "contextlib.suppress":
+                suppressed += made.parts.values()
+            if isinstance(made, Record) and made.origin == "contextlib.nullcontext":
+                made = made.parts.get("0", made.parts.get("enter_result"))
+            if enters := _own_method(manager, "__enter__"):
+                made = self.follow(enters, (), {}, scope.place(node))
             if item.optional_vars is not None:
-                self.assign(item.optional_vars, entered, scope)
-        return self.run(node.body, scope)
+                self.assign(item.optional_vars, made, scope)
+        if suppressed:
+            trying = Trying([(_classes(suppressed), None)], self.doubt)
+            ended, _ = self._tried(trying, node.body, scope)
+        else:
+            ended = self.run(node.body, scope)
+        for one in reversed(entered):
+            if leaves := _own_method(one, "__exit__"):
+                self.follow(leaves, (None, None, None), {}, scope.place(node))
+        return ended
+
+    _run_asyncwith = _run_with
+
+    def _tried(self, trying: Trying, body: Sequence[ast.stmt], scope: Scope) -> tuple[Ended | None, RaisedError | None]:
+        """Go through statements whose errors are taken; return how they ended, and the error that is to be taken."""
+        self.tries.append(trying)
+        depth = len(self.tries)
+        try:
+            return self.run(body, scope), None
+        except RaisedError as error:
+            if not trying.takes(error.names):
+                raise
+            return None, error
+        finally:
+            del self.tries[depth - 1 :]
 
     def _run_try(self, node: ast.Try, scope: Scope) -> Ended | None:
-        ended = self.run(node.body, scope)
-        if ended is None:
-            ended = self.run(node.orelse, scope)
-        elif ended.how == "raise" and node.handlers:
-            ended = self.run(node.handlers[0].body, scope)
+        handlers = [(_classes([self.value(one.type, scope)]) if one.type else (), one) for one in node.handlers]
+        trying = Trying([*handlers], self.doubt, len(node.body) == 1 and isinstance(node.body[0], ast.Expr))
+        absent = self._optional(node, scope)
+        try:
+            ended, error = (None, absent) if absent else self._tried(trying, node.body, scope)
+            if error is not None:
+                ended = self._handle(trying, error, scope)
+            elif ended is None:
+                ended = self.run(node.orelse, scope)
+            for other, why in trying.perhaps:
+                with self.doubting(why):
+                    self._handle(trying, other, scope)
+        except RaisedError:
+            if self.run(node.finalbody, scope) is None:
+                raise
+            return None
         return self.run(node.finalbody, scope) or ended
 
+    def _handle(self, trying: Trying, error: RaisedError, scope: Scope) -> Ended | None:
+        for by in trying.takes(error.names):
+            if by is not None:
+                scope.names[_ERROR] = error
+                if by.name is not None:
+                    scope.names[by.name] = error.value
+                return self.run(by.body, scope)
+        return None
+
+    def _optional(self, node: ast.Try, scope: Scope) -> RaisedError | None:
+        """Take packages of a `try` as installed unless the caller says `var=PACKAGE=false`; keep what hangs on that."""
+        missing = RaisedError(_error_names(Symbol("ModuleNotFoundError", "")), None)
+        taken = [by for one in node.handlers for by in Trying([(_classes([self.value(one.type, scope)]), one)], None)
+                 .takes(missing.names) if one.type is not None] if node.handlers else []  # fmt: skip
+        for one in node.body if taken else ():
+            names = [alias.name for alias in one.names] if isinstance(one, ast.Import) else []
+            names = [one.module or ""] if isinstance(one, ast.ImportFrom) and not one.level else names
+            for name in names:
+                whole = name.partition(".")[0]
+                if _literal(self.given.get(whole, True)) in {False, None}:
+                    return missing
+                if whole in sys.stdlib_module_names or self.find(name, 0, scope.file) is not None:
+                    continue
+                for by in taken:
+                    for set_there in by.body if by is not None else ():
+                        for target in _targets(set_there):
+                            self.optional[target] = Choice(whole, INSTALLED, scope.place(one))
+        return None
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: Scope) -> Function:
+        return Function(node, scope, {name: self._usual(one, scope) for name, one in _defaults(node).items()})
+
     def _run_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
-        scope.names[node.name] = Function(node, scope)
-        scope.names[node.name] = self._decorated(node, scope)
+        before = scope.names.get(node.name)
+        made = scope.names[node.name] = self._function(node, scope)
+        words = [ast.unparse(one) for one in node.decorator_list]
+        if isinstance(before, Property) and f"{node.name}.setter" in words:
+            scope.names[node.name] = Property(before.get, made)
+        elif any(one.rpartition(".")[2] in {"property", "cached_property", "abstractproperty"} for one in words):
+            scope.names[node.name] = Property(made)
+        else:
+            scope.names[node.name] = self._decorated(node, scope)
 
     def _decorated(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, scope: Scope) -> Any:
         """Return what decorators that are here make of a function or class."""
         made = scope.names[node.name]
         for one in reversed(node.decorator_list):
             by = one.func if isinstance(one, ast.Call) else one
-            if isinstance(by, ast.Name) and isinstance(self.value(by, scope), Function):
-                found = self.call(self.value(one, scope), (made,), {}, scope.place(one))
-                made = found if isinstance(found, Function | Class) else made
+            if isinstance(by, ast.Name | ast.Attribute) and isinstance(self.value(by, scope), Function | Class):
+                made = self.call(self.value(one, scope), (made,), {}, scope.place(one))
         return made
 
     _run_asyncfunctiondef = _run_functiondef
@@ -390,15 +553,19 @@ class Program:
     def doubting(self, why: Unknown) -> Iterator[None]:
         """Take what is assigned inside as possible only: unknown afterwards where it changes something."""
         before, self.doubt = self.doubt, self.doubt or why
-        yield
-        self.doubt = before
+        try:
+            yield
+        finally:
+            self.doubt = before
 
     @contextmanager
     def surely(self) -> Iterator[None]:
         """Take what is assigned inside as certain."""
         before, self.doubt = self.doubt, None
-        yield
-        self.doubt = before
+        try:
+            yield
+        finally:
+            self.doubt = before
 
     def _steps(self, node: ast.If) -> bool:
         """Whether an optimizer steps where a condition holds; told once, whatever loop it is in."""
@@ -411,10 +578,12 @@ class Program:
         for one in ast.walk(node.test):
             if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and self._steps(node):
                 self.accumulates = self.value(one.right, scope), scope.place(node)
-        holds = truth(self.value(node.test, scope))
+        holds = self.holds(node.test, scope)
         if isinstance(holds, bool):
             chosen, other = (node.body, node.orelse) if holds else (node.orelse, node.body)
-            if _refuses(chosen):  # a job that runs does not come here, and what is said makes it take another branch
+            if _refuses(chosen) and not self._is_taken(
+                chosen[-1], scope
+            ):  # a job that runs does not come here, and what is said makes it take another branch
                 others = [one for one in (*above, other) if not _refuses(one)]
                 why = Unknown(_asked_of(node.test), f"decides at line {node.lineno} of {scope.file}")
                 return self.run(others[0], scope) if len(others) == 1 else self._either(others, why, scope)
@@ -424,9 +593,33 @@ class Program:
         if _guards(node):
             return self.run(node.body, scope)
         for branch, other in ((node.body, node.orelse), (node.orelse, node.body)):
-            if branch and (isinstance(branch[-1], ast.Raise) or _refuses(branch)):
+            taken = bool(branch) and self._is_taken(branch[-1], scope)
+            if branch and not taken and (isinstance(branch[-1], ast.Raise) or _refuses(branch)):
                 return self.run(other, scope)
         return self._either([node.body, node.orelse], _decides(holds, scope.place(node)), scope)
+
+    def holds(self, test: ast.expr, scope: Scope) -> bool | Unknown:
+        """Return whether a condition holds; of packages that are taken as installed keep that it hangs on them."""
+        for one in ast.walk(test) if self.optional else ():
+            if isinstance(one, ast.Name) and one.id in self.optional:
+                self.chosen.setdefault(self.optional[one.id].name, self.optional[one.id])
+        return self.truth(self.value(test, scope))
+
+    def truth(self, value: Any) -> bool | Unknown:
+        """Return whether a value counts as true."""
+        does = _own_method(value, "__bool__") or _own_method(value, "__len__")
+        return truth(value if does is None else self.follow(does, (), {}, value.place))
+
+    def _is_taken(self, last: ast.stmt, scope: Scope) -> bool:
+        """Whether a statement raises an error that a handler around takes and goes on."""
+        if not isinstance(last, ast.Raise) or not self.tries or last.exc is None:
+            return False
+        kind = last.exc.func if isinstance(last.exc, ast.Call) else last.exc
+        names = _error_names(self.value(kind, scope))
+        for one in reversed(self.tries):
+            for by in one.takes(names):
+                return by is None or not (_refuses(by.body) or (one.alone and all(map(_speaks, by.body))))
+        return False
 
     def _either(self, branches: Sequence[Sequence[ast.stmt]], why: Unknown, scope: Scope) -> Ended | None:
         """Go through branches of which one is taken, nobody knows which."""
@@ -448,20 +641,22 @@ class Program:
         Inside what it sets is certain, but for numbers and texts that each round makes of those of the last; what it
         changes of what was there before is unknown afterwards.
         """
-        before = dict(scope.names)
+        before = {name: one for name, one in scope.names.items() if name != _YIELDED}
         counted = (name for name in _counted(body) if name in before and is_plain(before[name]))
         scope.names |= dict.fromkeys(counted, why)
         ended = self.run(body, scope)
         with self.doubting(why):
-            scope.names |= {name: self._doubted(one, scope.names[name]) for name, one in before.items()}
+            scope.names |= {name: self._doubted(one, scope.names.get(name, why)) for name, one in before.items()}
+        if _YIELDED in scope.names:
+            scope.names[_YIELDED] = None  # nobody knows how often
         if ended is not None and ended.how == "return":
             scope.names.setdefault(_MAYBE, []).append((ended.value, why))
         return None
 
     def _run_for(self, node: ast.For, scope: Scope) -> Ended | None:
         every = self.value(node.iter, scope)
-        if isinstance(every, dict):
-            every = list(every)
+        items = self._items(every)
+        every = every if items is None else items
         if isinstance(every, Record):  # what is set of each part of another package is set of all
             every = [every]
         if not isinstance(every, list):
@@ -478,22 +673,26 @@ class Program:
         return self.run(node.orelse, scope)
 
     def _run_while(self, node: ast.While, scope: Scope) -> Ended | None:
-        while (holds := truth(self.value(node.test, scope))) is True:
+        while (holds := self.holds(node.test, scope)) is True:
             ended = self.run(node.body, scope)
             if ended is not None and ended.how == "break":
                 return None
             if ended is not None and ended.how != "continue":
                 return ended
             if isinstance(node.test, ast.Constant) and self._hangs_on_data(node, scope):  # once shows what it does
+                scope.names[_YIELDED] = None
                 return None
         if isinstance(holds, Unknown):
             return self._once(node.body, _decides(holds, scope.place(node)), scope)
-        return None
+        return self.run(node.orelse, scope)
 
     def _hangs_on_data(self, node: ast.While, scope: Scope) -> bool:
         """Whether nobody knows what ends a loop without a condition: what a call returns, or nothing in it."""
         tests = [one.test for one in ast.walk(node) if isinstance(one, ast.If)
                  if any(isinstance(part, ast.Break | ast.Return) for part in ast.walk(one))]  # fmt: skip
+        if any(isinstance(inner, ast.Break | ast.Return) for one in node.body if isinstance(one, ast.Try)
+               for inner in (*one.body, *one.orelse)):  # fmt: skip
+            return False
         calls = any(isinstance(part, ast.Call) for test in tests for part in ast.walk(test))
         return calls or not tests or any(not isinstance(truth(self.value(test, scope)), bool) for test in tests)
 
@@ -502,7 +701,7 @@ class Program:
         for case in node.cases:
             holds = self._fits(case.pattern, subject, scope)
             if holds is True and case.guard is not None:
-                holds = truth(self.value(case.guard, scope))
+                holds = self.truth(self.value(case.guard, scope))
             if isinstance(holds, Unknown):
                 bodies = [one.body for one in node.cases if not isinstance(one.body[-1], ast.Raise)]
                 return self._either([*bodies, []], _decides(holds, scope.place(node)), scope)
@@ -517,33 +716,55 @@ class Program:
             case ast.MatchSingleton():
                 return truth(operate(ast.Is(), subject, pattern.value))
             case ast.MatchOr():
-                found = [self._fits(one, subject, scope) for one in pattern.patterns]
-                return True if True in found else next((one for one in found if isinstance(one, Unknown)), False)
+                found: bool | Unknown = False
+                for one in pattern.patterns:
+                    fits = self._fits(one, subject, scope)
+                    if fits is True:
+                        return found or True
+                    found = found or fits
+                return found
             case ast.MatchAs():
                 holds = pattern.pattern is None or self._fits(pattern.pattern, subject, scope)
                 if pattern.name is not None and holds is True:
                     scope.names[pattern.name] = subject
                 return holds
-            case ast.MatchClass(cls=ast.Name(id=name), patterns=[], kwd_patterns=[]) if is_plain(subject):
-                return _is_a(subject, Symbol(name, name))
-        return self._parts_fit(pattern, subject, scope)
+            case ast.MatchClass():
+                holds = _is_a(subject, self.value(pattern.cls, scope))
+                if holds is not True or not (pattern.patterns or pattern.kwd_patterns):
+                    return holds
+                names = list(subject.kind.fields) if isinstance(subject, Record) and subject.kind else [""]
+                names = [*names[: len(pattern.patterns)], *pattern.kwd_attrs]
+                parts = [self.attribute(subject, name, scope.place(pattern.cls)) if name else subject for name in names]
+                return self._all_fit([*pattern.patterns, *pattern.kwd_patterns], parts, scope)
+            case ast.MatchSequence():
+                return self._row_fits(pattern.patterns, subject, scope)
+            case ast.MatchMapping():
+                keys = [self.value(key, scope) for key in pattern.keys]
+                if not isinstance(subject, dict) or not all(key in subject for key in keys):
+                    return False if is_plain(subject) else first_unknown(subject) or False
+                if pattern.rest is not None:
+                    scope.names[pattern.rest] = {key: one for key, one in subject.items() if key not in keys}
+                return self._all_fit(pattern.patterns, [subject[key] for key in keys], scope)
+        return first_unknown(subject) or Unknown("...", "is matched in a way that is not followed")
 
-    def _parts_fit(self, pattern: ast.pattern, subject: Any, scope: Scope) -> bool | Unknown:
-        parts: list[Any] | None = None
-        if isinstance(pattern, ast.MatchSequence) and not any(
-            isinstance(one, ast.MatchStar) for one in pattern.patterns
-        ):
-            parts = subject if isinstance(subject, list) and len(subject) == len(pattern.patterns) else None
-        elif isinstance(pattern, ast.MatchMapping) and pattern.rest is None:
-            keys = [self.value(key, scope) for key in pattern.keys]
-            known = isinstance(subject, dict) and all(key in subject for key in keys)
-            parts = [subject[key] for key in keys] if known else None
-        else:
-            return first_unknown(subject) or Unknown("...", "is matched in a way that is not followed")
-        if parts is None:
+    def _row_fits(self, patterns: list[ast.pattern], subject: Any, scope: Scope) -> bool | Unknown:
+        star = next((at for at, one in enumerate(patterns) if isinstance(one, ast.MatchStar)), None)
+        if not isinstance(subject, list):
             return False if is_plain(subject) else first_unknown(subject) or False
-        found = [self._fits(one, part, scope) for one, part in zip(pattern.patterns, parts, strict=True)]
-        return False if False in found else next((one for one in found if isinstance(one, Unknown)), True)
+        if len(subject) < len(patterns) - 1 or (star is None and len(subject) != len(patterns)):
+            return False
+        if star is None:
+            return self._all_fit(patterns, subject, scope)
+        end, own = len(subject) - (len(patterns) - 1 - star), patterns[star]
+        if isinstance(own, ast.MatchStar) and own.name is not None:
+            scope.names[own.name] = list(subject[star:end])
+        return self._all_fit([*patterns[:star], *patterns[star + 1 :]], [*subject[:star], *subject[end:]], scope)
+
+    def _all_fit(self, patterns: list[ast.pattern], parts: Sequence[Any], scope: Scope) -> bool | Unknown:
+        found = [self._fits(one, part, scope) for one, part in zip(patterns, parts, strict=False)]
+        if len(patterns) != len(parts) or False in found:
+            return False
+        return next((one for one in found if isinstance(one, Unknown)), True)
 
     # --- assignments
 
@@ -555,6 +776,8 @@ class Program:
             of.names[target.id] = value if known is _NOTHING else self._doubted(known, value)
             of.places[target.id] = scope.place(target)
         elif isinstance(target, ast.Tuple | ast.List):
+            items = self._items(value)
+            value = value if items is None else items
             for index, one in enumerate(target.elts):
                 own = _dealt(value, index, target.elts)
                 self.assign(one.value if isinstance(one, ast.Starred) else one, own, scope)
@@ -579,9 +802,13 @@ class Program:
     def put(self, whole: Any, key: Any, value: Any, place: Place) -> None:
         """Set a part of an object, an entry of a dictionary or an element of a list."""
         if isinstance(whole, Record):
+            own = whole.kind.find(str(key)) if whole.kind else ()
+            if own and isinstance(own[0], Property) and isinstance(own[0].set, Function):
+                self.follow(own[0].set.bound(whole, value), (), {}, place)
+                return
             before = whole.parts.get(str(key), MISSING)
             whole.put(str(key), self._doubted(before, value), place)
-        elif isinstance(whole, dict) and is_plain(key) and not isinstance(key, list | dict) and len(whole) < MAX_ITEMS:
+        elif isinstance(whole, dict) and is_key(key) and len(whole) < MAX_ITEMS:
             whole[key] = self._doubted(whole.get(key, MISSING), value)
         elif isinstance(whole, list) and isinstance(key, int) and -len(whole) <= key < len(whole):
             whole[key] = self._doubted(whole[key], value)
@@ -594,13 +821,31 @@ class Program:
     def change(self, whole: list[Any], how: str, *args: Any, **given: Any) -> Any:
         """Change a list by one of its methods; what only perhaps is so ends what is known of it."""
         after = list(whole)
-        made = plainly(getattr(list, how), after, *args, **given)
+        looks = how in {"remove", "index", "count"} and any(isinstance(one, Unknown) for one in whole)
+        made = first_unknown(whole) if looks else attempt(getattr(after, how), *args, **given)
         if isinstance(made, Unknown):
-            after = [made]
+            after = after if isinstance(made, Failed) and self.tries else [made]
         elif self.doubt is not None:
             same = next((at for at, one in enumerate(whole) if at >= len(after) or after[at] is not one), len(whole))
             after = after if same == len(whole) == len(after) else [*after[:same], self.doubt]
         whole[:] = after[:MAX_ITEMS]
+        return made
+
+    def _of_set(self, whole: Unique, name: str, args: list[Any]) -> Any:
+        """Return what a method of a set returns, and change it as that does."""
+        others = [self._items(one) for one in args] if name not in {"add", "remove", "discard"} else [*args]
+        unknown = next((one for one in (*whole, *others) if isinstance(one, Unknown)), None)
+        if name not in OF_SETS:
+            return Unknown(name, "is not followed")
+        if unknown is None and None in others and None not in args:
+            unknown = first_unknown(*args) or Unknown("...")
+        before = set[Any]() if unknown else set(real(whole))
+        after = set(before)
+        made = unknown or plainly(getattr(after, name), *others)
+        if unknown or (after != before and self.doubt is not None):
+            whole[:] = [unknown or self.doubt] if name not in LOOKING_AT_SETS else whole
+        elif after != before:
+            whole[:] = Unique([*(one for one in whole if real(one) in after), *Unique(after)])
         return made
 
     def remove(self, whole: Any, key: Any) -> None:
@@ -608,7 +853,7 @@ class Program:
         if isinstance(whole, list) and isinstance(key, int | slice):
             self.change(whole, "__delitem__", key)
         entries: Any = whole.parts if isinstance(whole, Record) else whole
-        if isinstance(entries, dict) and isinstance(key, str | int | float) and key in entries:
+        if isinstance(entries, dict) and is_key(key) and key in entries:
             if self.doubt is None:
                 del entries[key]
             else:
@@ -632,8 +877,11 @@ class Program:
             return self.attribute(self.value(node.value, scope, make=make), node.attr, scope.place(node), make=make)
         made = found(node, scope) if found is not None else Unknown(_kind_of(node), "is not followed")
         if isinstance(made, Unknown) and made.name == "..." and not isinstance(node, ast.Constant):
-            made = replace(made, name=ast.unparse(node)[:80])  # by which it can be given
-            return _literal(self.given.get(asked_name(made.name), made))
+            failed, made = made, Unknown(ast.unparse(node)[:80], made.why, made.of)  # by which it can be given
+            said = _literal(self.given.get(asked_name(made.name), made))
+            if said is made and isinstance(failed, Failed) and self.tries:
+                self._raised(RaisedError(_error_names(Symbol(failed.error, "")), None))
+            return said
         return made
 
     def _constant(self, node: ast.Constant, _: Scope) -> Any:
@@ -650,13 +898,36 @@ class Program:
         return value
 
     def _list(self, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> Any:
+        return self._values(node.elts[:MAX_ITEMS], scope)
+
+    def _values(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
+        """Return what expressions come to, those behind a star one by one."""
         found: list[Any] = []
-        for one in node.elts[:MAX_ITEMS]:
+        for one in nodes:
             value = self.value(one.value if isinstance(one, ast.Starred) else one, scope)
-            found += value if isinstance(one, ast.Starred) and isinstance(value, list) else [value]
+            items = self._items(value) if isinstance(one, ast.Starred) else None
+            found += [value] if items is None else items
         return found
 
-    _set = _list
+    def _set(self, node: ast.Set, scope: Scope) -> Any:
+        return attempt(Unique, self._list(node, scope))
+
+    def _items(self, value: Any) -> list[Any] | None:
+        """Return what going through a value gives one after the other; None where that is not known."""
+        if isinstance(value, Stream):
+            left, value[:] = list(value), []
+            return left
+        if isinstance(value, list):
+            return value
+        if isinstance(value, dict) or (isinstance(value, str) and not isinstance(value, PathText)):
+            return list(value)
+        if isinstance(value, Class) and value.made_from(*ENUMERATIONS):
+            return value.members()
+        if isinstance(value, Record) and value.kind and value.kind.made_from("NamedTuple"):
+            return [value.parts.get(name) for one in reversed(value.kind.line()) for name in one.fields]
+        if does := _own_method(value, "__iter__"):
+            return self._items(self.follow(does, (), {}, value.place))
+        return None
 
     def _tuple(self, node: ast.Tuple, scope: Scope) -> Row:
         return Row(self._list(node, scope))
@@ -669,24 +940,19 @@ class Program:
                 found |= _entries(own)
                 continue
             name = self.value(key, scope)
-            plain = is_plain(name) and not isinstance(name, list | dict)
-            found[name if plain else getattr(name, "name", "...")] = own
+            found[name if is_key(name) else getattr(name, "name", "...")] = own
         return found
 
     def _unaryop(self, node: ast.UnaryOp, scope: Scope) -> Any:
         value = self.value(node.operand, scope)
         if isinstance(node.op, ast.Not):
-            holds = truth(value)
+            holds = self.truth(value)
             return not holds if isinstance(holds, bool) else holds
         signs = {ast.USub: lambda one: -one, ast.UAdd: lambda one: +one, ast.Invert: lambda one: ~one}
         return first_unknown(value) or plainly(signs[type(node.op)], value)
 
     def _binop(self, node: ast.BinOp, scope: Scope) -> Any:
         one, two = (self._said(self.value(side, scope)) for side in (node.left, node.right))
-        if isinstance(node.op, ast.Add) and isinstance(one, list) and isinstance(two, list):
-            return [*one, *two][:MAX_ITEMS]
-        if isinstance(node.op, ast.BitOr) and isinstance(one, dict) and isinstance(two, dict):
-            return {**one, **two}
         return operate(node.op, one, two)
 
     def _said(self, value: Any) -> Any:
@@ -704,7 +970,7 @@ class Program:
                 return two
         for one in node.values:
             value = self.value(one, scope)
-            holds = truth(value)
+            holds = self.truth(value)
             if holds is wanted and why is None:
                 return value
             if holds is wanted:
@@ -716,6 +982,10 @@ class Program:
         one, why = self.value(node.left, scope), None
         for operator, other in zip(node.ops, node.comparators, strict=True):
             two = self.value(other, scope)
+            self.steps += len(two) // 20 if isinstance(two, list | dict) else 0
+            if isinstance(two, Symbol) and two.origin == "os.environ" and isinstance(one, str):
+                inside = one in self.environment or one in self.given
+                two = {one: ""} if inside else Unknown(one, "may be set outside")
             holds = operate(operator, one, two.parts if is_table(two) else two)
             if holds is False:
                 return False
@@ -724,7 +994,7 @@ class Program:
         return why if why is not None else True
 
     def _ifexp(self, node: ast.IfExp, scope: Scope) -> Any:
-        holds = truth(self.value(node.test, scope))
+        holds = self.holds(node.test, scope)
         if isinstance(holds, bool):
             return self.value(node.body if holds else node.orelse, scope)
         one, two = self.value(node.body, scope), self.value(node.orelse, scope)
@@ -754,7 +1024,11 @@ class Program:
         if isinstance(node.slice, ast.Slice) and not isinstance(whole, str | list | Unknown):
             return Unknown(_kind_of(node))
         if isinstance(whole, Record):
-            return self.attribute(whole, str(key), scope.place(node))
+            return self._element(whole, key, scope.place(node))
+        if isinstance(whole, Table) and is_key(key) and key not in whole and self.doubt is None:
+            whole[key] = self.call(whole.make, (), {}, scope.place(node))
+        if isinstance(whole, Class) and whole.made_from(*ENUMERATIONS) and isinstance(key, str):
+            return self.attribute(whole, key, scope.place(node))
         if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
             return self.open(key, MISSING, scope.place(node))
         if isinstance(whole, Symbol) and whole.origin == "sys.argv" and isinstance(key, int):
@@ -769,7 +1043,18 @@ class Program:
         unknown = whole if isinstance(whole, Unknown) else key if isinstance(key, slice) else first_unknown(key)
         if isinstance(unknown, Unknown):
             return self._chooses(unknown, whole)
-        return plainly(lambda: whole[key])
+        lacks = isinstance(whole, dict) and "**" in whole and key not in whole
+        return whole["**"] if lacks else attempt(lambda: whole[key])
+
+    def _element(self, whole: Record, key: Any, place: Place) -> Any:
+        """Return an element of an object; the arguments of a call are none of what it returns."""
+        if does := _own_method(whole, "__getitem__"):
+            return self.follow(does, (key,), {}, place)
+        if isinstance(key, int) and whole.kind and whole.kind.made_from("NamedTuple"):
+            return attempt((self._items(whole) or []).__getitem__, key)
+        if isinstance(key, int) and whole.kind is None and whole.name and not is_table(whole):
+            return _part(self.open(f"{whole.name}.{key}", MISSING, place, "is not stated"), whole)
+        return self.attribute(whole, str(key), place)
 
     def _chooses(self, unknown: Unknown, among: Any) -> Unknown:
         """Return what chooses among the entries of a dictionary, which it may be; others as they are."""
@@ -787,64 +1072,80 @@ class Program:
         return first_unknown(*ends) or slice(*ends)
 
     def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Any:
-        found = self._comprehended(node.generators, scope, lambda inner: self.value(node.elt, inner))
-        return found if isinstance(found, Unknown) else list(found)[:MAX_ITEMS]
+        return self._comprehended(node.generators, scope, lambda inner: self.value(node.elt, inner))
 
-    _setcomp = _generatorexp = _listcomp
+    def _setcomp(self, node: ast.SetComp, scope: Scope) -> Any:
+        found = self._listcomp(node, scope)
+        return attempt(Unique, found) if isinstance(found, list) else found
+
+    def _generatorexp(self, node: ast.GeneratorExp, scope: Scope) -> Any:
+        found = self._listcomp(node, scope)
+        return Stream(found) if isinstance(found, list) else found
 
     def _dictcomp(self, node: ast.DictComp, scope: Scope) -> Any:
-        pair = self._comprehended(
+        pairs = self._comprehended(
             node.generators, scope, lambda inner: (self.value(node.key, inner), self.value(node.value, inner))
         )
-        return (
-            pair
-            if isinstance(pair, Unknown)
-            else {k: v for k, v in pair if is_plain(k) and not isinstance(k, list | dict)}
-        )
+        return pairs if isinstance(pairs, Unknown) else {key: one for key, one in pairs if is_key(key)}
 
     def _comprehended(
         self, generators: list[ast.comprehension], scope: Scope, make: Callable[[Scope], Any]
     ) -> list[Any] | Unknown:
         """Return what `make` returns for each choice of the loops of a comprehension."""
-        scopes = [Scope({}, scope, scope.file, scope.lines)]
-        for one in generators:
-            chosen: list[Scope] = []
-            for outer in scopes:
-                every = self.value(one.iter, outer)
-                every = list(every) if isinstance(every, dict | str) else every
-                if not isinstance(every, list):  # once, for what it does: `[freeze(layer) for layer in model.layers]`
-                    why = _part(first_unknown(every) or Unknown("..."), every)
-                    inner = Scope(dict(outer.names), scope, scope.file, scope.lines)
-                    self.assign(one.target, every if isinstance(every, Record) else why, inner)
-                    make(inner)
-                    return why
-                for item in every:
-                    inner = Scope(dict(outer.names), scope, scope.file, scope.lines)
-                    self.assign(one.target, item, inner)
-                    holds = [truth(self.value(test, inner)) for test in one.ifs]
-                    unknown = next((what for what in holds if isinstance(what, Unknown)), None)
-                    if unknown is not None and not unknown.name.startswith(
-                        SIGNATURES
-                    ):  # what a release does not know changes nothing
-                        return unknown
-                    chosen += [inner] if all(holds) else []
-                    if len(chosen) > MAX_ITEMS or self.steps > MAX_STEPS:
-                        return Unknown("...", "is out of bounds")
-            scopes = chosen
-        return [make(inner) for inner in scopes]
+        inner, found = Scope({}, scope, scope.file, scope.lines), list[Any]()
+        inner.elsewhere = {one.target.id: scope.elsewhere.get(one.target.id, scope) for each in generators
+                           for test in each.ifs for one in ast.walk(test) if isinstance(one, ast.NamedExpr)}  # fmt: skip
 
-    def _yield(self, node: ast.Yield | ast.YieldFrom, scope: Scope) -> None:
-        scope.names.setdefault(_YIELDED, self.value(node.value, scope))
+        def choose(at: int) -> Unknown | None:
+            if at == len(generators):
+                found.append(make(inner))
+                return None
+            one = generators[at]
+            every = self.value(one.iter, inner if at else scope)
+            items = self._items(every)
+            if items is None:  # once, for what it does: `[freeze(layer) for layer in model.layers]`
+                why = _part(first_unknown(every) or Unknown("..."), every)
+                self.assign(one.target, every if isinstance(every, Record) else why, inner)
+                make(inner)
+                return replace(why, name="...") if why.why == "is of another package" else why
+            for item in items:
+                self.assign(one.target, item, inner)
+                holds = [self.truth(self.value(test, inner)) for test in one.ifs]
+                unknown = next((what for what in holds if isinstance(what, Unknown)), None)
+                if unknown is not None and not unknown.name.startswith(SIGNATURES):  # which change nothing
+                    return unknown
+                if all(holds) and (stop := choose(at + 1)) is not None:
+                    return stop
+                if len(found) > MAX_ITEMS or self.steps > MAX_STEPS:
+                    return Unknown("...", "is out of bounds")
+            return None
 
-    _yieldfrom = _yield
+        return choose(0) or found
+
+    def _yield(self, node: ast.Yield, scope: Scope) -> None:
+        self._yields([self.value(node.value, scope) if node.value is not None else None], scope)
+
+    def _yieldfrom(self, node: ast.YieldFrom, scope: Scope) -> None:
+        self._yields(self._items(self.value(node.value, scope)), scope)
+
+    def _yields(self, items: list[Any] | None, scope: Scope) -> None:
+        """Keep what a generator yields; None where nobody knows what or how often."""
+        before = scope.names.get(_YIELDED, [])
+        scope.names.setdefault(_FIRST, items[0] if items else Unknown("..."))
+        unsure = items is None or before is None or self.doubt is not None or len(before) > MAX_ITEMS
+        scope.names[_YIELDED] = None if unsure else [*before, *(items or ())]
 
     def _lambda(self, node: ast.Lambda, scope: Scope) -> Any:
-        return Function(node, scope)
+        return self._function(node, scope)
 
     def attribute(self, whole: Any, name: str, place: Place, *, make: bool = False) -> Any:
         """Return an attribute of a value; `make`: of a record one that is not there yet is made."""
         if isinstance(whole, Record):
             return self._of_record(whole, name, place, make=make)
+        if name in {"__name__", "__qualname__"} and isinstance(whole, Symbol | Class | Function):
+            return whole.name.rpartition(".")[2]
+        if isinstance(whole, Symbol) and whole.origin in OF_MATH and name in OF_MATH[whole.origin]:
+            return OF_MATH[whole.origin][name]
         if isinstance(whole, Symbol):
             importer = self.whole.get(whole.origin)
             there = None if importer is None else self.imported(whole.origin, 0, importer)
@@ -862,23 +1163,32 @@ class Program:
             return whole if whole_too else _part(self.open(f"{whole.name}.{name}", MISSING, place, whole.why), whole)
         if isinstance(whole, PathText) and (found := of_path(whole, name)) is not None:
             return found
-        if name in {"value", "name"} and isinstance(whole, str | int | float):  # of an enumeration's member
-            return whole
-        return Unknown(name, "is not followed")
+        if name == "name" and isinstance(whole, Member):
+            return whole.label
+        if name in {"value", "name"} and isinstance(whole, str | int | float):
+            return {MemberText: str, MemberNumber: int}.get(type(whole), lambda one: one)(whole)
+        known = isinstance(whole, str | list | dict) and hasattr(real(whole), name)
+        return Bound(whole, name) if known else Unknown(name, "is not followed")
 
     def _of_record(self, whole: Record, name: str, place: Place, *, make: bool) -> Any:
+        own = whole.kind.find(name) if whole.kind else ()
+        if own and isinstance(own[0], Property) and isinstance(own[0].get, Function) and name not in whole.parts:
+            return self.follow(own[0].get.bound(whole), (), {}, place)
         if name in whole.parts:
             return whole.parts[name]
+        if name == "__class__" and whole.kind:
+            return whole.kind
         if name == "__dict__" and (whole.kind or is_table(whole)):
             return whole.parts
         if is_table(whole) and whole.origin.startswith("omegaconf"):
             return None
-        own = whole.kind.find(name) if whole.kind else ()
         if own and isinstance(own[0], Function):
-            bound = own[0] if own[0].decorated("staticmethod") else own[0].bound(whole)
-            return self.call(bound, (), {}, place) if own[0].decorated("property") else bound
+            bound = whole.kind if own[0].decorated("classmethod") else whole
+            return own[0] if own[0].decorated("staticmethod") else own[0].bound(bound)
         if own and own[0] is not MISSING:
             return own[0]
+        if does := _own_method(whole, "__getattr__"):
+            return self.follow(does, (name,), {}, place)
         if make:
             whole.put(name, Record("", place, within=whole), place)
             return whole.parts[name]
@@ -908,10 +1218,7 @@ class Program:
 
     def _call(self, node: ast.Call, scope: Scope) -> Any:
         place = scope.place(node)
-        args: list[Any] = []
-        for one in node.args:
-            value = self.value(one.value if isinstance(one, ast.Starred) else one, scope)
-            args += value if isinstance(one, ast.Starred) and isinstance(value, list) else [value]
+        args = self._values(node.args, scope)
         given: dict[str, Any] = {}
         for word in node.keywords:
             value = self.value(word.value, scope)
@@ -948,14 +1255,21 @@ class Program:
 
         Of a class of another package the arguments of `__init__` are parts of the object, as where it is called itself.
         """
-        here, record = scope.find(_CLASS), next(iter(scope.names.values()), None)
-        if not here or not isinstance(record, Record):
+        around: Scope | None = scope
+        while around is not None and _CLASS not in around.names:
+            scope, around = around, around.outer
+        record = next(iter(scope.names.values()), None)
+        kind = record.kind if isinstance(record, Record) else record
+        if around is None or not isinstance(kind, Class):
             return None
-        line = record.kind.line() if record.kind else []
-        later = line[line.index(here[0]) + 1 :] if here[0] in line else []
+        line, here = kind.line(), around.names[_CLASS]
+        later = line[line.index(here) + 1 :] if here in line else []
         own = next((one.scope.names[name] for one in later if name in one.scope.names), None)
         if isinstance(own, Function):
-            return self.follow(own.bound(record), args, given, record.place)
+            bound = own if own.decorated("staticmethod") else own.bound(record)
+            return self.follow(bound, args, given, Place(scope.file, 0))
+        if not isinstance(record, Record):
+            return Unknown(name, "is of another package")
         if name == "__init__":
             for key, value in {**{str(at): one for at, one in enumerate(args)}, **given}.items():
                 record.put(key, value, places.get(key, record.places.get(key, record.place)))
@@ -968,6 +1282,8 @@ class Program:
         """Return what a call returns, or a record of it where it is not followed."""
         if isinstance(called, Class):
             return self.made(called, args, given, place, places or {})
+        if isinstance(called, Bound):
+            return self._method(called.whole, called.name, [*args], dict(given), place)
         if does := called if isinstance(called, Function) else _own_method(called, "__call__"):
             return self.follow(does, args, given, place)
         if is_plain(called) and called is not None:  # what the caller says that a function returns
@@ -1011,7 +1327,7 @@ class Program:
         self.followed.add(function.node)
         spec = function.node.args
         names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
-        usual = _defaults(function.node)
+        usual = function.usual
         scope = Scope({}, function.scope, function.scope.file, function.scope.lines)
         every = (*function.args, *args)
         scope.names.update(zip(names, every, strict=False))
@@ -1019,12 +1335,12 @@ class Program:
         known = {*names, *(one.arg for one in spec.kwonlyargs)}
         scope.names.update({name: value for name, value in words.items() if name in known})
         if spec.vararg:
-            scope.names[spec.vararg.arg] = list(every[len(names) :])
+            scope.names[spec.vararg.arg] = Row(every[len(names) :])
         if spec.kwarg:
             scope.names[spec.kwarg.arg] = {name: value for name, value in words.items() if name not in known}
         for name in (*names, *(one.arg for one in spec.kwonlyargs)):
             if name not in scope.names:
-                default = self._usual(usual[name], function.scope) if name in usual else MISSING
+                default = usual.get(name, MISSING)
                 told = default is MISSING or function.decorated("command")  # by a command line (click, typer)
                 scope.names[name] = self.open(name, default, place) if told else default
         self.depth += 1
@@ -1034,9 +1350,13 @@ class Program:
             ended = self.run(function.node.body, scope)
         finally:
             self.depth -= 1
-        if _YIELDED in scope.names:
-            entered = function.decorated("contextmanager")
-            return scope.names[_YIELDED] if entered else Unknown(function.name, "yields one thing after the other")
+        if _FIRST in scope.names:
+            items = scope.names[_YIELDED]
+            if function.decorated("contextmanager"):
+                return scope.names[_FIRST]
+            return Stream(items) if items is not None else Unknown(function.name, "yields one thing after the other")
+        if ended is not None and ended.how == "raise" and self.doubt is not None:
+            return self.doubt
         value = ended.value if ended is not None and ended.how == "return" else None
         for other, why in scope.names.get(_MAYBE, []):
             if operate(ast.Is(), other, value) is not True and other != value:
@@ -1047,9 +1367,13 @@ class Program:
         self, kind: Class, args: Sequence[Any], given: Mapping[str, Any], place: Place, places: Mapping[str, Place]
     ) -> Any:
         """Return an object of a class that is here."""
+        if kind.made_from(*ENUMERATIONS) and len(args) == 1 and not given:
+            same = (one for one in kind.members() if operate(ast.Eq(), _value_of(one), _value_of(args[0])) is True)
+            found = next(same, None)
+            return first_unknown(args[0]) or (Failed("...", error="ValueError") if found is None else found)
         record = Record(kind.name, place, kind=kind, origin=kind.origin)
         own = kind.find("__init__")
-        if own:
+        if own and isinstance(own[0], Function):
             self.follow(own[0].bound(record), args, given, place)
             return record
         fields: dict[str, Any] = {}
@@ -1059,14 +1383,18 @@ class Program:
         for name, default in fields.items():
             if default is not MISSING:
                 record.parts[name] = self._default(default, place)
+        taken = [
+            name for name, one in fields.items() if not (isinstance(one, Record) and one.parts.get("init") is False)
+        ]
         for at, value in enumerate(args):
-            name = list(fields)[at] if at < len(fields) else str(at)
+            name = taken[at] if at < len(taken) else str(at)
             record.put(name, value, places.get(str(at), place))
         for name, value in given.items():
             record.put(name, value, places.get(name, place))
         after = kind.find("__post_init__")
         if after and isinstance(after[0], Function):
-            self.follow(after[0].bound(record), (), {}, place)
+            extra = [record.parts.get(name) for one in reversed(kind.line()) for name in one.initial]
+            self.follow(after[0].bound(record), extra, {}, place)
         return record
 
     def _default(self, default: Any, place: Place) -> Any:
@@ -1087,14 +1415,23 @@ class Program:
             self.run(node.body, own)
         fields: dict[str, Any] = {}
         places: dict[str, Place] = {}
+        initial: list[str] = []
         for one in node.body:
             if not isinstance(one, ast.AnnAssign) or "ClassVar" in ast.unparse(one.annotation):
                 continue
             if isinstance(one.target, ast.Name):
                 fields[one.target.id] = own.names.get(one.target.id, MISSING)
                 places[one.target.id] = scope.place(one)
-        made = Class(name, tuple(self.value(base, scope) for base in node.bases), own, fields, places)
+                initial += [one.target.id] if "InitVar" in ast.unparse(one.annotation) else []
+        made = Class(name, tuple(self.value(base, scope) for base in node.bases), own, fields, places, tuple(initial))
         own.names[_CLASS] = made
+        last = 0
+        for key, value in list(own.names.items()) if made.made_from(*ENUMERATIONS) else ():
+            if not key.startswith(("_", " ")) and not isinstance(value, Function | Property | Class):
+                automatic = isinstance(value, Record) and value.name.rpartition(".")[2] == "auto"
+                value = (key.lower() if made.made_from("StrEnum") else last + 1) if automatic else value
+                last = value if isinstance(value, int) else last
+                own.names[key] = member(value, key, made)
         return made
 
     def _method(self, whole: Any, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
@@ -1105,6 +1442,13 @@ class Program:
             return whole
         if isinstance(whole, Record) and (said := self._parsed(whole, name, args, given, place)) is not _NOTHING:
             return said
+        if isinstance(whole, Record) and whole.kind and whole.kind.made_from("NamedTuple"):
+            if name == "_asdict":
+                return dict(whole.parts)
+            if name == "_replace":
+                return self._of_objects("dataclasses.replace", [whole], given, place)
+        if isinstance(whole, Record) and name in self.given and name not in whole.parts and whole.kind is None:
+            return _literal(self.given[name])
         if isinstance(whole, Record) and name not in whole.parts and not (whole.kind and whole.kind.find(name)):
             parts = {"of": whole, **{str(at): one for at, one in enumerate(args)}, **given}
             if name == "map" and args and isinstance(args[0], Function) and not args[0].args:  # of samples
@@ -1128,19 +1472,46 @@ class Program:
             unknown = first_unknown(*given.values(), *(one for one in args if not isinstance(one, tuple)))
             return unknown or (plainly(known, whole, *args, **given) if known else Unknown(name, "is not followed"))
         if isinstance(whole, dict):
-            return self._of_dictionary(whole, name, args, given)
+            return self._of_dictionary(whole, name, args, given, place)
         if isinstance(whole, Record) and is_table(whole) and name in OF_TABLES and name not in whole.parts:
-            return self._of_dictionary(whole.parts, name, args, given)
+            return self._of_dictionary(whole.parts, name, args, given, place)
+        if isinstance(whole, Unique):
+            return self._of_set(whole, name, args)
         if isinstance(whole, list):
-            how = {"add": "append", "update": "extend"}.get(name, name)
-            if how == "extend" and args and not is_plain(args[0]):
-                args = [[first_unknown(*args) or Unknown("...")]]
-            changes = how in {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"}
-            looks = how in {"index", "count", "copy"} and len(args) < 2
-            if not changes:
-                return plainly(getattr(list, how), whole, *args) if looks else Unknown(name, "is not followed")
-            return self.change(whole, how, *args, **given)
+            if name == "extend" and args:
+                items = self._items(args[0])
+                args = [[first_unknown(*args) or Unknown("...")] if items is None else items]
+            if name == "sort":
+                found = self._sorted("sorted", [whole], given, place)
+                return self.change(whole, "__setitem__", slice(None), found if isinstance(found, list) else [found])
+            if name in {"append", "extend", "insert", "pop", "remove", "clear", "reverse"} and not isinstance(
+                whole, Row
+            ):
+                return self.change(whole, name, *args, **given)
+            looks = name in {"index", "count", "copy"} and len(args) < 2
+            return (
+                first_unknown(*args) or plainly(getattr(list, name), list(whole), *args)
+                if looks
+                else Unknown(name, "is not followed")
+            )
         return _NOTHING
+
+    def _sorted(self, origin: str, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
+        """Return what `sorted`, `min` and `max` choose, by a key where one is given."""
+        items = self._items(args[0]) if len(args) == 1 else [*args]
+        key, more = given.get("key"), {name: one for name, one in given.items() if name != "key"}
+        if items is None:
+            return first_unknown(*args) or Unknown("...")
+        keys = items if key is None else [self.call(key, (one,), {}, place) for one in items]
+        unknown = first_unknown(*keys, *more.values())
+        if unknown is not None or (not items and origin != "sorted"):
+            return unknown or more.get("default", Failed("...", error="ValueError"))
+        pairs = [(real(one), at) for at, one in enumerate(keys)]
+        if origin == "sorted":
+            order = attempt(sorted, pairs, key=lambda one: one[0], reverse=bool(more.get("reverse", False)))
+            return [items[at] for _, at in order] if isinstance(order, list) else order
+        best = attempt(getattr(builtins, origin), pairs, key=lambda one: one[0])
+        return items[best[1]] if isinstance(best, list) else best
 
     def _parsed(self, parser: Record, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
         """Return what a method of a parser of a command line returns; `_NOTHING` of other objects."""
@@ -1200,8 +1571,7 @@ class Program:
 
     def _arguments(self, function: Function, place: Place) -> dict[str, Any]:
         """Return the arguments of a function that a command line starts: what the caller says, else the defaults."""
-        return {name: self.open(name, self._usual(one, function.scope), place)
-                for name, one in _defaults(function.node).items()}  # fmt: skip
+        return {name: self.open(name, one, place) for name, one in function.usual.items()}
 
     def _usual(self, node: ast.expr, scope: Scope) -> Any:
         """Return the default of an argument, of `typer.Option(...)` what it holds."""
@@ -1210,8 +1580,10 @@ class Program:
             return value.parts.get("default", value.parts.get("0", MISSING))
         return value
 
-    def _of_dictionary(self, whole: dict[Any, Any], name: str, args: list[Any], given: dict[str, Any]) -> Any:
-        key = args[0] if args and is_plain(args[0]) and not isinstance(args[0], list | dict) else None
+    def _of_dictionary(
+        self, whole: dict[Any, Any], name: str, args: list[Any], given: dict[str, Any], place: Place
+    ) -> Any:
+        key = args[0] if args and is_key(args[0]) else None
         usual = args[1] if len(args) > 1 else None
         if args and isinstance(args[0], Unknown) and name != "update":
             return self._chooses(args[0], whole)
@@ -1220,19 +1592,29 @@ class Program:
         match name:
             case "pop" | "setdefault":
                 if name == "setdefault" and key not in whole:
-                    self.put(whole, key, usual, Place("", 0))
+                    self.put(whole, key, usual, place)
                 found = whole.get(key, usual)
                 if name == "pop":
                     self.remove(whole, key)
                 return found
             case "update":
                 for own, value in {**(_entries(args[0]) if args else {}), **given}.items():
-                    self.put(whole, own, value, Place("", 0))
-            case "items" | "keys" | "values":
-                return [list(one) if isinstance(one, tuple) else one for one in getattr(whole, name)()]
+                    self.put(whole, own, value, place)
+                return None
+            case "items":
+                return [Row(one) for one in whole.items()]
+            case "keys":
+                return Unique(whole)
+            case "values":
+                return list(whole.values())
             case "copy" | "to_dict":
                 return dict(whole)
-        return None
+            case "clear" | "popitem":
+                last = Row(list(whole.items())[-1]) if whole else Failed("...", error="KeyError")
+                for own in [*whole] if name == "clear" else last[:1] if isinstance(last, Row) else ():
+                    self.remove(whole, own)
+                return None if name == "clear" else last
+        return Unknown(name, "is not followed")
 
     def _of_parser(self, parser: Record, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
         """Follow an `argparse` parser: its arguments are what the caller says, else their defaults."""
@@ -1251,8 +1633,13 @@ class Program:
             return parser
         if name in {"parse_args", "parse_known_args"}:
             said = Record("args", place, origin="args")
-            line = self._line(place)
+            own_line = args[0] if args else given.get("args")
+            line = self._line(place) if own_line is None else own_line
+            if isinstance(own_line, list):
+                line = options_of(shlex.join(map(str, own_line))) if first_unknown(own_line) is None else None
             told = line if isinstance(line, dict) else {}
+            if line is None:
+                return Unknown("parse_args", "is given what is not followed")
             for own, usual in (parser.parts | {own: told[own] for own in told if own in parser.parts}).items():
                 needed, at = isinstance(usual, Unknown), parser.places.get(own, place)
                 missing = usual is None or own in {"0", "description"}
@@ -1273,8 +1660,10 @@ class Program:
             return said
         if origin in TABLES or origin.startswith("omegaconf.OmegaConf."):
             return self._table(origin, args, given, place)
-        if origin in PURE:
-            return _pure(origin, args, given)
+        if origin in {"sorted", "min", "max"} and args:
+            return self._sorted(origin, args, given, place)
+        if origin in PURE and (origin not in LOADERS or (args and isinstance(args[0], str))):
+            return self._purely(origin, args, given)
         if origin in REFLECTING and len(args) >= REFLECTING[origin]:
             return self._reflected(origin, args, place)
         if origin in {"print", "sys.exit", "exit"}:
@@ -1283,6 +1672,25 @@ class Program:
             return None
         made = self._of_objects(origin, args, given, place)
         return _wrapped(called, args, given, place) if made is _NOTHING else made
+
+    def _purely(self, origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        """Return what a pure function makes of its arguments; what only deals out elements takes any."""
+        does = {"len": "__len__", "str": "__str__", "int": "__int__"}.get(origin, "")
+        if does and args and (own := _own_method(args[0], does)):
+            return self.follow(own, (), {}, args[0].place)
+        told = list(args)
+        if origin in DEALING or origin in {"sum", "any", "all", "len"} or origin.startswith("itertools."):
+            every = [self._items(one) if isinstance(one, Stream | Class | Record | dict) else one for one in told]
+            told = [one if items is None else items for one, items in zip(told, every, strict=True)]
+        self.steps += sum(len(one) // 20 for one in told if isinstance(one, list))
+        if origin == "len" and told and isinstance(told[0], list | dict | str):
+            return len(told[0])
+        if origin in DEALING and all(isinstance(one, list | str | int) for one in told):
+            return plainly(PURE[origin], *told, **given)
+        unknown = first_unknown(*told, *given.values())
+        if unknown is not None and unknown.why == "is of another package":
+            return replace(unknown, name="...")  # the call can be given, what it is given cannot
+        return unknown or plainly(PURE[origin], *told, **given)
 
     def _of_objects(self, origin: str, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
         """Return what functions of Python return that make, copy or write objects; `_NOTHING` of others."""
@@ -1293,13 +1701,58 @@ class Program:
                 return {**(_entries(args[0]) if args else {}), **given}
             case "vars" if args and isinstance(args[0], Record) and (args[0].kind or is_table(args[0])):
                 return args[0].parts
-            case "next" if args and isinstance(args[0], list):
-                return args[0][0] if args[0] else args[1] if len(args) > 1 else Unknown("...", "is empty")
+            case "next" if args and isinstance(args[0], Stream):
+                return args[0].pop(0) if args[0] else args[1] if len(args) > 1 else Unknown("...", "is empty")
+            case "iter" if len(args) == 1 and (items := self._items(args[0])) is not None:
+                return args[0] if isinstance(args[0], Stream) else Stream(items)
+            case "type" if len(args) == 1 and (is_plain(args[0]) or getattr(args[0], "kind", None)):
+                kind = getattr(args[0], "kind", None) or type(real(args[0])).__name__
+                return Symbol(kind, kind) if isinstance(kind, str) else kind
+            case "issubclass" if len(args) == 2 and isinstance(args[0], Class):
+                return _is_a(Record(args[0].name, place, kind=args[0]), args[1])
+            case "callable" if args and isinstance(args[0], Function | Class | Bound):
+                return True
+            case "functools.reduce" if len(args) > 1 and (items := self._items(args[1])) is not None:
+                made, *rest = [*args[2:], *items] or [Failed("...", error="TypeError")]
+                for one in rest:
+                    made = self.call(args[0], (made, one), {}, place)
+                return made
+            case "collections.namedtuple" if len(args) > 1 and isinstance(args[1], list | str):
+                names = args[1].replace(",", " ").split() if isinstance(args[1], str) else args[1]
+                usual = given.get("defaults") or []
+                defaults = [*[MISSING] * (len(names) - len(usual)), *usual]
+                base = Symbol("NamedTuple", "typing.NamedTuple")
+                own = Scope({"__qualname__": str(args[0])}, None, place.file)
+                return Class(
+                    str(args[0]), (base,), own, dict(zip(names, defaults, strict=False)), dict.fromkeys(names, place)
+                )
+            case "collections.defaultdict":
+                table = Table(_entries(args[1]) if len(args) > 1 else {})
+                table.make = args[0] if args else None
+                return table if args else _NOTHING
+            case "collections.Counter" if (
+                args and (items := self._items(args[0])) is not None and all(map(is_key, items))
+            ):
+                table = Table({one: items.count(one) for one in items})
+                table.make = Symbol("int", "int")
+                return table
+            case "dict.fromkeys" if args and (items := self._items(args[0])) is not None:
+                return {one: args[1] if len(args) > 1 else None for one in items if is_key(one)}
+            case "asyncio.run" if args and not isinstance(args[0], Record):
+                return args[0]
             case "json.dump" | "yaml.dump" | "yaml.safe_dump" if len(args) > 1 and (path := path_of(args[1])):
                 self.written[path] = args[0]
                 return None
-            case "copy.deepcopy" | "copy.copy" if args:
+            case "copy.deepcopy" if args:
                 return _copied(args[0], 0)
+            case "copy.copy" if args:
+                return (
+                    args[0].copy()
+                    if isinstance(args[0], Record)
+                    else type(args[0])(args[0])
+                    if isinstance(args[0], list | dict)
+                    else args[0]
+                )
             case "dataclasses.replace" if args and isinstance(args[0], Record):
                 made = args[0].copy()
                 for name, value in given.items():
@@ -1318,6 +1771,9 @@ class Program:
         if origin == "os.environ.setdefault" and first is not None and len(args) > 1:
             self.environment.setdefault(first, (_literal(self.given.get(first, args[1])), place))
             return self.environment[first][0]
+        if origin == "os.environ.update" and isinstance(entries := args[0] if args else None, dict):
+            self.environment |= {str(key): (one, place) for key, one in entries.items()}
+            return None
         if last == "get_device_capability":
             return [self.open(last, 8, place), 0]
         if last in {"get_world_size", "device_count"}:
@@ -1380,16 +1836,19 @@ class Program:
             elif f"{prefix}{name}" in self.given:
                 whole.parts[name] = _literal(self.given[f"{prefix}{name}"])
 
-    def _mapped(self, origin: str, function: Any, items: Any, place: Place) -> Any:
+    def _mapped(self, origin: str, function: Any, args: Sequence[Any], place: Place) -> Any:
         """Call a function once for each item; what is no list counts as one item."""
-        every = items if isinstance(items, list) else [items]
-        found = [one if function is None else self.call(function, (one,), {}, place) for one in every[:MAX_ITEMS]]
-        holds = [truth(one) for one in found]
+        lists = [self._items(one) for one in args]
+        items = None if None in lists else lists[0]
+        every = list(args) if items is None else items
+        rows = [args] if items is None else [*zip(*(one or [] for one in lists), strict=False)]
+        found = [row[0] if function is None else self.call(function, row, {}, place) for row in rows[:MAX_ITEMS]]
+        holds = [self.truth(one) for one in found]
         if origin == "filter" and all(isinstance(one, bool) for one in holds):
             found = [one for one, held in zip(every, holds, strict=False) if held]
         elif origin == "filter":
             items = None
-        return found if isinstance(items, list) else Unknown(origin, "is not followed")
+        return Stream(found) if isinstance(items, list) else Unknown(origin, "is not followed")
 
     def _reflected(self, origin: str, args: Sequence[Any], place: Place) -> Any:
         """Return what `getattr`, `hasattr`, `setattr`, `isinstance`, `map`, `filter` and loading a file do."""
@@ -1402,7 +1861,7 @@ class Program:
         if origin == "isinstance":
             return _is_a(args[0], args[1])
         if origin in {"map", "filter"}:
-            return self._mapped(origin, args[0], args[1], place)
+            return self._mapped(origin, args[0], args[1:], place)
         name = args[1] if isinstance(args[1], str) else "..."
         if origin == "hasattr":
             return _has(args[0], name)
@@ -1468,14 +1927,46 @@ REFLECTING = {"isinstance": 2, "hasattr": 2, "getattr": 2, "setattr": 3, "map": 
 """Functions that look at objects, go through them or make them of files -> how many arguments they need."""
 
 
-def _pure(origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
-    """Return what a pure function makes of its arguments; what only deals out elements takes any."""
-    dealt = {"list", "tuple", "enumerate", "zip", "reversed"}
-    if origin in {"list", "sorted"} and args and isinstance(args[0], dict):
-        return list(args[0])
-    if origin in dealt and all(isinstance(one, list | str) for one in args):
-        return plainly(PURE[origin], *args, **given)
-    return first_unknown(*args) or plainly(PURE[origin], *args, **given)
+DEALING = frozenset({"list", "tuple", "enumerate", "zip", "reversed", "itertools.chain", "itertools.product"})
+"""Functions that deal out elements, whatever these are."""
+LOOKING_AT_SETS = frozenset(
+    {"union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset", "isdisjoint", "copy"}
+)
+OF_SETS = LOOKING_AT_SETS | {"add", "discard", "remove", "update", "clear", "pop", "difference_update",
+                             "intersection_update", "symmetric_difference_update"}  # fmt: skip
+OF_MATH = {"math": {"pi": math.pi, "e": math.e}}
+
+
+def _classes(kinds: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of the classes of errors that a handler takes."""
+    every = [inner for one in kinds for inner in (one if isinstance(one, list) else [one])]
+    return tuple(getattr(one, "name", "...").rpartition(".")[2] for one in every)
+
+
+def _error_names(error: Any) -> tuple[str, ...]:
+    """Return the names of the classes of which an error is one, from what is raised: a class or an object of it."""
+    kind = error.kind or error.name if isinstance(error, Record) else error
+    line = [one.name for one in kind.line()] if isinstance(kind, Class) else []
+    bases = [base for one in kind.line() for base in one.bases] if isinstance(kind, Class) else [kind]
+    for one in bases:
+        last = (one if isinstance(one, str) else getattr(one, "name", "...")).rpartition(".")[2]
+        made = getattr(builtins, last, None)
+        line += [base.__name__ for base in made.__mro__] if isinstance(made, type) else [last, "Exception"]
+    return (*line, "BaseException")
+
+
+def _targets(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement sets."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+    for node in ast.walk(statement) if isinstance(statement, ast.Assign | ast.AnnAssign) else ():
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _value_of(value: Any) -> Any:
+    """Return the value of an enumeration's member; others as they are."""
+    return str(value) if isinstance(value, MemberText) else int(value) if isinstance(value, MemberNumber) else value
 
 
 def _own_method(whole: Any, name: str) -> Function | None:
@@ -1529,7 +2020,12 @@ def _refuses(branch: Sequence[ast.stmt]) -> bool:
     ends = isinstance(last, ast.Raise) or (
         isinstance(last, ast.Expr) and REFUSING.match(ast.unparse(last)) is not None and ast.unparse(last)[-2:] != "))"
     )
-    return ends and all(isinstance(one, ast.Expr) and SPEAKING.match(ast.unparse(one)) for one in before)
+    return ends and all(map(_speaks, before))
+
+
+def _speaks(statement: ast.stmt) -> bool:
+    """Whether a statement only says something."""
+    return isinstance(statement, ast.Expr) and SPEAKING.match(ast.unparse(statement)) is not None
 
 
 def _asked_of(test: ast.expr) -> str:
@@ -1554,8 +2050,12 @@ def _counted(body: list[ast.stmt]) -> Iterator[str]:
 _NOTHING = object()
 _MAYBE = " returned"
 """Name in the scope of a function of what it may have returned; no name of Python has a space."""
-_YIELDED = " yielded"
-"""Name in the scope of a generator of what it yields first."""
+_YIELDED, _FIRST = " yielded", " first"
+"""Names in the scope of a generator of what it yields, and of the first of that."""
+_ERROR = " error"
+"""Name in the scope of a handler of the error that it takes."""
+INSTALLED = object()
+"""What a package is taken as that a `try` imports."""
 _CLASS = " class"
 """Name in the scope of a class of the class itself."""
 
@@ -1582,7 +2082,7 @@ def _entries(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return {str(key): one for key, one in value.items()}
     if isinstance(value, list) and all(isinstance(one, list) and len(one) == 2 for one in value):
-        return {str(key): one for key, one in value}
+        return {key: one for key, one in value if is_key(key)}
     return {"**": first_unknown(value) or Unknown("...")}
 
 
@@ -1597,6 +2097,8 @@ def _has(whole: Any, name: str) -> bool | Unknown:
 
 def _is_a(value: Any, kind: Any) -> bool | Unknown:
     kinds = kind if isinstance(kind, list) else [kind]
+    if isinstance(value, Member) and any(one in value.kind.line() for one in kinds if isinstance(one, Class)):
+        return True
     names = [one.name.rpartition(".")[2] for one in kinds if isinstance(one, Symbol | Class)]
     if isinstance(value, Record):
         own = [one.name for one in value.kind.line()] if value.kind else [value.name.rpartition(".")[2]]
@@ -1604,7 +2106,8 @@ def _is_a(value: Any, kind: Any) -> bool | Unknown:
         return bool(set(own) & set(names)) if made else Unknown(value.name, "is of another package")
     if not is_plain(value) and value is not None:
         return first_unknown(value) or False
-    return any(isinstance(value, TYPES[name]) for name in names if name in TYPES)
+    plain = real(value) if isinstance(value, Row | Unique) else value
+    return any(isinstance(plain, TYPES[name]) for name in names if name in TYPES)
 
 
 def _copied(value: Any, depth: int) -> Any:

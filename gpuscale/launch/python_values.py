@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
+import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from os.path import normpath
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from os.path import normpath, splitext
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -44,6 +46,13 @@ class Unknown:
     name: str  #: what decides it, as `variables` names it.
     why: str = ""  #: why that is not known; empty where it simply has no value.
     of: Any = field(default=None, compare=False)  #: the record or unknown value that it is a part of.
+
+
+@dataclass(frozen=True)
+class Failed(Unknown):
+    """What an operation of Python comes to that raises an error."""
+
+    error: str = ""  #: the class of the error.
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class Scope:
         """Return what a name means here or around, in a tuple; an empty one where it means nothing."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.names:
+            if name in scope.names and (scope is self or "__qualname__" not in scope.names):  # not of a class around
                 return (scope.names[name],)
             scope = scope.outer
         return ()
@@ -118,6 +127,7 @@ class Function:
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     scope: Scope  #: the names around it.
+    usual: Mapping[str, Any] = field(default_factory=dict)  #: defaults of its arguments.
     args: tuple[Any, ...] = ()  #: bound already: the object of a method, arguments of `functools.partial`.
     given: Mapping[str, Any] = field(default_factory=dict)
 
@@ -128,11 +138,25 @@ class Function:
 
     def bound(self, *args: Any, **given: Any) -> Function:
         """Return it with some of its arguments."""
-        return Function(self.node, self.scope, (*self.args, *args), {**self.given, **given})
+        return replace(self, args=(*self.args, *args), given={**self.given, **given})
 
     def decorated(self, word: str) -> bool:
         """Whether one of its decorators is of this name."""
         return any(word in ast.unparse(one) for one in getattr(self.node, "decorator_list", ()))
+
+
+class Property(NamedTuple):
+    """An attribute that functions return and set."""
+
+    get: Any
+    set: Any = None
+
+
+class Bound(NamedTuple):
+    """A method of a plain value that is not called yet: `key=table.get`."""
+
+    whole: Any
+    name: str
 
 
 @dataclass(eq=False)
@@ -144,6 +168,7 @@ class Class:
     scope: Scope  #: its names.
     fields: dict[str, Any]  #: annotated names in their order -> default, `MISSING` where they have none.
     places: dict[str, Place]
+    initial: tuple[str, ...] = ()  #: those of its fields that `__post_init__` is given.
 
     def find(self, name: str) -> Any:
         """Return an attribute of the class or of its bases, in a tuple; an empty one where there is none."""
@@ -163,11 +188,96 @@ class Class:
         found = [self]
         for base in self.bases:
             found += base.line() if isinstance(base, Class) else []
-        return found[:20]
+        return list(dict.fromkeys(reversed(found[:40])))[::-1]  # what several are made from comes after them all
+
+    def made_from(self, *names: str) -> bool:
+        """Whether it or a base of it is made from a class of another package with one of these names."""
+        every = (base for one in self.line() for base in one.bases if isinstance(base, Symbol))
+        return any(base.name.rpartition(".")[2] in names for base in every)
+
+    def members(self) -> list[Any]:
+        """Return the members of an enumeration."""
+        own = [one for one in self.scope.names.values() if isinstance(one, Member) and one.kind is self]
+        return own if self.made_from(*ENUMERATIONS) else []
 
 
 class Row(list[Any]):
     """A tuple: a list that `+=` does not change."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self))
+
+
+class Unique(list[Any]):
+    """A set: numbers in Python's order, others as they were put in."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        every = dict.fromkeys(sorted(items, key=repr) if isinstance(items, set | frozenset) else items)
+        super().__init__(set(every) if all(type(one) is int for one in every) else every)
+
+
+class Stream(list[Any]):
+    """What is left of a generator or an iterator."""
+
+
+class Table(dict[Any, Any]):
+    """A dictionary that makes what is not in it: `defaultdict`."""
+
+    make: Any = None  #: what is called for that.
+
+
+ENUMERATIONS = ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag")
+
+
+class Member:
+    """A member of an enumeration, which counts as its value."""
+
+    label: str
+    kind: Class
+
+
+class MemberText(str, Member):
+    """A member that is a text."""
+
+
+class MemberNumber(int, Member):
+    """A member that is a whole number."""
+
+
+def member(value: Any, name: str, kind: Class) -> Any:
+    """Return a value as the member of an enumeration, where it can be one."""
+    plain = {str: MemberText, int: MemberNumber}.get(type(value))
+    made = value if plain is None else plain(value)
+    if isinstance(made, Member):
+        made.label, made.kind = name, kind
+    return made
+
+
+def real(value: Any) -> Any:
+    """Return a plain value with tuples and sets as Python has them."""
+    if isinstance(value, list):
+        inner = [real(one) for one in value]
+        if isinstance(value, Row):
+            return tuple(inner)
+        if isinstance(value, Unique):
+            return set(inner)
+        return value if all(one is two for one, two in zip(inner, value, strict=True)) else inner
+    if isinstance(value, dict):
+        inner_too = {key: real(one) for key, one in value.items()}
+        return value if all(inner_too[key] is value[key] for key in value) else inner_too
+    return value
+
+
+def _ours(value: Any, depth: int = 0) -> Any:
+    """Return what Python made with its tuples and sets as they are kept here."""
+    if isinstance(value, tuple) and depth < 9:
+        return Row(_ours(one, depth + 1) for one in value)
+    if isinstance(value, set | frozenset):
+        return Unique(value)
+    if type(value) is list and depth < 9:
+        inner = [_ours(one, depth + 1) for one in value]
+        return value if all(one is two for one, two in zip(inner, value, strict=True)) else inner
+    return value
 
 
 class PathText(str):
@@ -188,6 +298,8 @@ def of_path(path: str, name: str) -> Any:
             return [PathText(one) for one in whole.parents]
         case "name" | "stem" | "suffix":
             return str(getattr(whole, name))
+        case "parts":
+            return Row(whole.parts)
     return None
 
 
@@ -204,7 +316,7 @@ MISSING = Unknown("")
 """Default of a field that has none."""
 
 TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": list, "dict": dict, "set": list,
+    "str": str, "int": int, "float": float, "bool": bool, "list": list, "tuple": tuple, "dict": dict, "set": set,
 }  # fmt: skip
 
 
@@ -262,9 +374,9 @@ def _bounded(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         too_large = not math.isfinite(value) or abs(value) > MAX_NUMBER
         return Unknown("...", "is out of bounds") if too_large else value
-    if isinstance(value, str | list | dict) and len(value) > MAX_ITEMS:
+    if isinstance(value, str | list | tuple | set | frozenset | dict) and len(value) > MAX_ITEMS:
         return Unknown("...", "is out of bounds")
-    return list(value) if isinstance(value, tuple) else value
+    return _ours(value)
 
 
 def _power(one: Any, two: Any) -> Any:
@@ -280,7 +392,7 @@ def _times(one: Any, two: Any) -> Any:
 
 def _percent(text: str, values: Any) -> Any:
     wide = re.search(r"%[^a-zA-Z%]*(\*|\d{3})", text)
-    return math.inf if wide else text % (tuple(values) if isinstance(values, list) else values)
+    return math.inf if wide else text % values
 
 
 OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -297,6 +409,10 @@ def operate(by: ast.AST, one: Any, two: Any) -> Any:
     if isinstance(by, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
         same = _same(one, two, known=isinstance(by, ast.Is | ast.IsNot))
         return not same if isinstance(same, bool) and isinstance(by, ast.IsNot | ast.NotEq) else same
+    if isinstance(by, ast.Add) and isinstance(one, list) and isinstance(two, list):
+        return type(one)([*one, *two][:MAX_ITEMS]) if type(one) is type(two) else Unknown("...", "cannot be worked out")
+    if isinstance(by, ast.BitOr) and isinstance(one, dict) and isinstance(two, dict):
+        return {**one, **two}
     if isinstance(by, ast.In | ast.NotIn) and isinstance(two, dict | list) and not isinstance(one, Unknown):
         found = [_same(one, other, known=False) for other in two]
         inside: Any = True if True in found else next((what for what in found if isinstance(what, Unknown)), False)
@@ -313,17 +429,43 @@ def _same(one: Any, two: Any, *, known: bool) -> bool | Unknown:
             return False
     if isinstance(one, Symbol) and isinstance(two, Symbol):
         return one.origin == two.origin
+    for value, other in ((one, two), (two, one)):
+        if isinstance(value, Member) and not isinstance(other, Member) and not value.kind.made_from(*MIXED):
+            return False
     if is_plain(one) and is_plain(two):
-        return bool(one == two)
+        return first_unknown(one, two) or bool(real(one) == real(two))
+    called = next((value for value in (one, two) if isinstance(value, Record) and value.kind is None), None)
+    if known and called is not None and called.name[-1:] != "" and not called.name.rpartition(".")[2][:1].isupper():
+        return True if one is two else Unknown(called.name, "is of another package")
     return one is two if known else first_unknown(one, two) or one is two
 
 
-def plainly(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
-    """Return what a pure function of Python makes of plain values; unknown where it refuses them."""
+MIXED = ("str", "int", "float", "IntEnum", "StrEnum", "IntFlag")
+"""Classes whose members of an enumeration are equal to their values."""
+
+
+RAISED = (KeyError, IndexError, ZeroDivisionError, ValueError)
+"""Errors that tell of values, not of what is not known here; scripts catch them."""
+
+
+def attempt(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
+    """Return what a pure function of Python makes of values; unknown where it refuses them."""
     try:
         return _bounded(function(*args, **given))
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, MemoryError, RecursionError):
+    except RAISED as error:
+        return Failed("...", "cannot be worked out", error=type(error).__name__)
+    except (TypeError, ArithmeticError, LookupError, AttributeError, MemoryError, RecursionError):
         return Unknown("...", "cannot be worked out")
+
+
+def plainly(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
+    """Return what a pure function of Python makes of plain values, tuples and sets among them."""
+    return attempt(function, *map(real, args), **{name: real(one) for name, one in given.items()})
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value can be a key of a dictionary."""
+    return all(map(is_key, value)) if isinstance(value, Row) else is_plain(value) and not isinstance(value, list | dict)
 
 
 def _filled(text: str, *args: Any, **given: Any) -> Any:
@@ -335,9 +477,24 @@ def _replaced(text: str, old: str, new: str, *_: Any) -> str:
     return text.replace(old, new) if len(text) * max(len(new), 1) < MAX_ITEMS**2 else text
 
 
+def _wide_text(name: str) -> Callable[..., Any]:
+    return lambda text, width, *fill: getattr(text, name)(width, *fill) if width <= MAX_ITEMS else math.inf
+
+
 TEXT_METHODS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(str, name) for name in _KNOWN["text_methods"]}, "replace": _replaced, "format": _filled,
+    "format_map": lambda text, table: _filled(text, **table),
+    **{name: _wide_text(name) for name in ("zfill", "ljust", "rjust", "center")},
 }  # fmt: skip
+
+
+def _some(items: Iterable[Any]) -> list[Any]:
+    return list(itertools.islice(items, MAX_ITEMS + 1))
+
+
+def _products(*items: Any, repeat: int = 1) -> Any:
+    return _some(itertools.product(*items, repeat=repeat)) if repeat * len(items) < 10 else math.inf
+
 
 PURE: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(_KNOWN["true"], lambda: True),
@@ -346,14 +503,19 @@ PURE: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("os.path.join", "pathlib.Path", "pathlib.PurePath"), _joined),
     **dict.fromkeys(("os.path.abspath", "os.path.realpath", "os.path.normpath", "os.path.expanduser"), _joined),
     "os.path.dirname": lambda path: PathText(PurePosixPath(path).parent),
-    **dict.fromkeys(("set", "frozenset"), lambda items=(): list(dict.fromkeys(items))),
-    "sorted": lambda items, reverse=False: sorted(items, reverse=reverse), "tuple": Row,
-    "os.path.basename": lambda text: text.rpartition("/")[2],
+    "set": set, "frozenset": set, "tuple": tuple, "list": list,
+    "enumerate": lambda *args, **given: _some(enumerate(*args, **given)), "divmod": divmod, "pow": _power,
+    "zip": lambda *items, **_: list(zip(*items, strict=False)), "reversed": lambda items: list(reversed(items)), "ord": ord, "chr": chr,
+    "os.path.basename": lambda text: text.rpartition("/")[2], "os.path.splitext": splitext,
     "range": lambda *args: list(range(*args)) if len(range(*args)) <= MAX_ITEMS else math.inf,
-    "reversed": lambda items: list(reversed(items)),
-    "enumerate": lambda items, start=0: [[at, one] for at, one in enumerate(items, start)],
-    "zip": lambda *items, **_: [list(some) for some in zip(*items, strict=False)],
-    "divmod": lambda one, two: [one // two, one % two],
+    "json.loads": json.loads, "json.dumps": json.dumps,
+    "itertools.product": _products, "itertools.chain": lambda *items: list(itertools.chain(*items)),
+    "itertools.chain.from_iterable": lambda items: list(itertools.chain(*items)),
+    "itertools.islice": lambda items, *ends: list(itertools.islice(items, *ends)),
+    "itertools.accumulate": lambda items: list(itertools.accumulate(items)),
+    "itertools.combinations": lambda *args: _some(itertools.combinations(*args)),
+    "itertools.permutations": lambda *args: _some(itertools.permutations(*args)),
+    **{f"str.{name}": does for name, does in TEXT_METHODS.items()},
 }  # fmt: skip
 """Functions of Python that change nothing, by their origin, on plain values."""
 
