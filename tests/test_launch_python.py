@@ -5,7 +5,8 @@ import pytest
 from gpuscale.errors import InputError
 from gpuscale.launch.check import check
 from gpuscale.launch.megatron_recipes import library, named_recipe
-from gpuscale.launch.python_run import MAX_STEPS, Program
+from gpuscale.launch.python_run import Program
+from gpuscale.launch.python_state import MAX_STEPS
 from gpuscale.launch.python_values import Record, Unknown
 from gpuscale.launch.read import read_launch
 from gpuscale.presets.models import load_model
@@ -96,10 +97,119 @@ def evaluated(text, given=None, modules=None):
         ),
         ("x = list(filter(lambda a: a > 1, [1, 2])) + [next((i for i in [4, 5] if i > 4), None)]", [2, 5]),
         ("from pathlib import Path\nx = str(Path('a') / 'b' / 'c.json') + Path('d/e.py').stem", "a/b/c.jsone"),
+        # errors go to the first handler that takes them
+        ("try:\n    raise ValueError('a')\nexcept (TypeError, KeyError):\n    x = 1\n"
+         "except Exception:\n    x = 2", 2),
+        ("def f(v):\n    if v < 0:\n        raise ValueError\n    return v\ntry:\n    x = f(-1)\n"
+         "except ValueError:\n    x = 8", 8),
+        ("class E(ValueError):\n    pass\ntry:\n    raise E()\nexcept KeyError:\n    x = 1\n"
+         "except ValueError:\n    x = 2", 2),
+        ("try:\n    x = int('a')\nexcept TypeError:\n    x = 1\nexcept ValueError:\n    x = 2", 2),
+        ("try:\n    x = {'a': 1}['b']\nexcept LookupError:\n    x = 4", 4),
+        ("x = 0\ntry:\n    try:\n        raise KeyError\n    except ValueError:\n        x = 1\n"
+         "    finally:\n        x += 10\nexcept KeyError:\n    x += 100", 110),
+        ("n = 0\nwhile True:\n    try:\n        n += 1\n        if n < 3:\n"
+         "            raise ValueError\n        break\n    except ValueError:\n        continue\n"
+         "x = n", 3),
+        ("from contextlib import suppress\nx = 1\nwith suppress(KeyError):\n    x = {}['a']", 1),
+        # sets
+        ("s = {1, 1, 2}\ns.add(2)\ns.discard(1)\ns |= {5}\n"
+         "x = [len(s), sum(s), {1, 2} == {2, 1}, len({v % 2 for v in range(8)})]", [2, 7, True, 2]),
+        ("x = [sorted({3, 1} - {1}), len({1, 2} & {2}), {1}.issubset({1, 2}), isinstance({1}, list)]",
+         [[3], 1, True, False]),
+        # classes
+        ("class A:\n    def __init__(self, n):\n        self.n = n\n    @property\n"
+         "    def n(self):\n        return self._n\n    @n.setter\n    def n(self, v):\n"
+         "        self._n = v * 2\na = A(3)\nb = a.n\na.n = 4\nx = [b, a.n]", [6, 8]),
+        ("class A:\n    def f(self): return 'A'\nclass B(A):\n"
+         "    def f(self): return 'B' + super().f()\nclass C(A):\n"
+         "    def f(self): return 'C' + super().f()\nclass D(B, C):\n"
+         "    def f(self): return 'D' + super().f()\nx = D().f()", "DBCA"),
+        ("tp = 8\nclass A:\n    tp = 1\n    def f(self): return tp\nx = A().f()", 8),
+        ("class A:\n    def __bool__(self): return False\nx = 1 if A() else 2", 2),
+        ("class D:\n    def __init__(self, f): self.f = f\n"
+         "    def __call__(self, a): return self.f(a) * 10\n@D\ndef f(a): return a\nx = f(2)", 20),
+        ("from enum import Enum, auto\nclass K(Enum):\n    A = 'full'\n    B = auto()\n"
+         "x = [K.A.name, K.A.value, K('full') is K.A, K.A == 'full', K['A'].value, [m.name for m in K], K.B.value]",
+         ["A", "full", True, False, "full", ["A", "B"], 1]),
+        ("from collections import namedtuple\nP = namedtuple('P', 'tp pp', defaults=(3,))\n"
+         "a, b = P(2)\np = P(4)._replace(pp=5)\nx = [a, b, p.pp, p[0], p._asdict()]", [2, 3, 5, 4, {"tp": 4, "pp": 5}]),
+        ("from dataclasses import dataclass, field\n@dataclass\nclass A:\n"
+         "    m: int = field(init=False, default=3)\n    n: int = 4\nx = A(7).n", 7),
+        # functions
+        ("n = 2\ndef f(n=n, l=[]):\n    l.append(n)\n    return l\nn = 5\nf()\nx = f()", [2, 2]),
+        ("fs = [lambda: i for i in range(3)]\nx = fs[0]()", 2),
+        ("def f(n):\n    for i in range(n):\n        yield i * 2\n    yield from [9]\ng = f(3)\n"
+         "x = [next(g), next(g), list(g)]", [0, 2, [4, 9]]),
+        ("x = [sorted(['bb', 'a'], key=len), max([3, -5], key=abs), "
+         "max({'a': 1, 'b': 5}.items(), key=lambda kv: kv[1])[0]]",
+         [["a", "bb"], -5, "b"]),
+        ("d = {'a': 1, 'b': 5}\nl = [3, 1]\nl.sort(key=lambda v: -v)\n"
+         "x = [max(d, key=d.get), l, list(map(lambda a, b: a + b, [1], [2]))]", ["b", [3, 1], [3]]),
+        ("from functools import reduce\nfrom itertools import product\n"
+         "x = [reduce(lambda a, b: a * b, [2, 3], 10), [a * b for a, b in product([1, 2], [3])]]", [60, [3, 6]]),
+        # what is changed in place, and what is not
+        ("a = b = [1]\na *= 2\nc = d = {'k': 1}\nc |= {'j': 2}\nx = [b, len(d)]", [[1, 1], 2]),
+        ("import copy\nd = {'a': [1]}\ne, f = copy.copy(d), copy.deepcopy(d)\ne['a'].append(2)\n"
+         "x = [d['a'], f['a']]", [[1, 2], [1]]),
+        ("from collections import defaultdict\nd = defaultdict(list)\nd['a'].append(1)\n"
+         "x = [len(d['a']), len(d['b']), len(d)]", [1, 0, 2]),
+        ("d = {'a': 1, 'b': 2}\nk, v = d.popitem()\nd.clear()\nx = [k, v, len(d)]", ["b", 2, 0]),
+        ("x = [[] == (), isinstance((1,), list), f'{(1, 2)}', str((1,)), type(3) is int]",
+         [False, False, "(1, 2)", "(1,)", True]),
+        ("match (1, 2):\n    case (1, y) | (y, 1):\n        a = y\nmatch [1, 2, 3]:\n"
+         "    case [_, *b]:\n        pass\nx = [a, b]", [2, [2, 3]]),
+        ("x = 0\nwhile x < 5:\n    x += 1\nelse:\n    x += 100", 105),
+        ("import argparse\np = argparse.ArgumentParser()\n"
+         "p.add_argument('--tp', type=int, default=4)\nx = p.parse_args(['--tp', '8']).tp", 8),
     ],
-)
+)  # fmt: skip
 def test_expressions_and_statements(text, expected):
     assert evaluated(text)["x"] == expected
+
+
+ABSENT = (
+    "try:\n    import fast_attn\n    HAS = True\nexcept ImportError:\n    HAS = False\nx = 'fast' if HAS else 'eager'"
+)
+
+
+def test_a_package_of_a_try_is_taken_as_installed_with_a_word_where_something_hangs_on_it():
+    program = Program(lambda *_: None, {})
+    assert program.module("own.py", ABSENT).names["x"] == "fast"
+    assert [one.name for one in program.chosen.values()] == ["fast_attn"]
+    unused = Program(lambda *_: None, {})
+    unused.module("own.py", ABSENT.replace("if HAS ", "if True "))
+    assert not unused.chosen
+    assert evaluated(ABSENT, {"fast_attn": "false"})["x"] == "eager"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = make()[0]",
+        "x = {}.pop(make())",
+        "x = {'a': 1, **make()}.get('b', 3)",
+        "x = {'a': 1}.unheard_of()",
+        "x = type(make()) is int",
+        "x = {'a': 1}.pop('b')",
+        "def f():\n    while True:\n        yield 1\nx = list(f())",
+        "def f():\n    for a in make():\n        yield a\nx = list(f())",
+        "l = []\nfor a in make():\n    l.append(1)\nx = len(l)",
+        "l = []\nif make():\n    l.append(1)\nx = len(l)",
+        "l = []\nwhile make():\n    l.append(1)\nx = 1 if l else 2",
+        "try:\n    if make():\n        raise ValueError\n    x = 1\nexcept ValueError:\n    x = 2",
+    ],
+)
+def test_what_hangs_on_what_is_not_here_is_not_made_up(text):
+    assert isinstance(evaluated(f"from elsewhere import make\n{text}")["x"], Unknown)
+
+
+def test_a_sum_that_is_not_known_is_given_by_its_variable():
+    text = "import lib\nmodel = lib.Model()\ntotal = sum(p.numel() for p in model.parameters())\nx = total // 2"
+    found = evaluated(text)["x"]
+    assert isinstance(found, Unknown)
+    assert found.name == "total"
+    assert evaluated(text, {"total": "8"})["x"] == 4
 
 
 def test_dataclasses_have_their_defaults_and_overrides():

@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.launch.python_loops import is_lightning, loop
-from gpuscale.launch.python_run import (
+from gpuscale.launch.python_run import PATCHING, Program
+from gpuscale.launch.python_state import (
     ABSENT,
     COMMAND_LINE,
+    INSTALLED,
     LINE,
     MAX_STEPS,
     NAMING,
-    PATCHING,
     Assigned,
     Choice,
     Importer,
     Loader,
-    Program,
 )
 from gpuscale.launch.python_values import (
     Class,
@@ -408,6 +408,9 @@ def _assumed(chosen: Iterable[Choice]) -> Iterator[Said]:
     for one in chosen:
         if isinstance(one.value, int | float) and not isinstance(one.value, bool):
             meaning = f"{one.name} is not given: its default {one.value} counts"
+            yield Said(one.place.file, one.place.line, one.place.text[:120], meaning)
+        elif one.value is INSTALLED and not UNTOUCHED.match(one.name):
+            meaning = f"{one.name} is not here and is taken as installed: `var={one.name}=false` says that it is not"
             yield Said(one.place.file, one.place.line, one.place.text[:120], meaning)
 
 

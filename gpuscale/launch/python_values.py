@@ -56,6 +56,11 @@ class Failed(Unknown):
 
 
 @dataclass(frozen=True)
+class Rest(Unknown):
+    """Elements of a list of which nobody knows how many there are."""
+
+
+@dataclass(frozen=True)
 class Symbol:
     """A name of another package: a class, a function, a constant."""
 
@@ -105,6 +110,7 @@ class Scope:
     lines: list[str] = field(default_factory=list)
     places: dict[str, Place] = field(default_factory=dict)  #: name -> where it was last set.
     elsewhere: dict[str, Scope] = field(default_factory=dict)  #: name -> the scope that `global` and `nonlocal` mean.
+    within: bool = False  #: whether it is that of a comprehension, from which `:=` sets names around it.
 
     def find(self, name: str) -> Any:
         """Return what a name means here or around, in a tuple; an empty one where it means nothing."""
@@ -214,6 +220,13 @@ class Unique(list[Any]):
     def __init__(self, items: Iterable[Any] = ()) -> None:
         every = dict.fromkeys(sorted(items, key=repr) if isinstance(items, set | frozenset) else items)
         super().__init__(set(every) if all(type(one) is int for one in every) else every)
+
+    @classmethod
+    def of(cls, table: Mapping[Any, Any]) -> Unique:
+        """Return the keys of a dictionary, in their order."""
+        made = cls()
+        made.extend(table)
+        return made
 
 
 class Stream(list[Any]):
@@ -367,6 +380,8 @@ def truth(value: Any) -> bool | Unknown:
         return True if made else Unknown(value.name or "...", "is of another package")
     if isinstance(value, Symbol):
         return Unknown(value.name, "is of another package")
+    if isinstance(value, list) and value and isinstance(value[0], Rest):
+        return value[0]
     return value if isinstance(value, Unknown) else bool(value)
 
 
@@ -463,6 +478,11 @@ def plainly(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
     return attempt(function, *map(real, args), **{name: real(one) for name, one in given.items()})
 
 
+def value_of(value: Any) -> Any:
+    """Return the value of an enumeration's member; others as they are."""
+    return str(value) if isinstance(value, MemberText) else int(value) if isinstance(value, MemberNumber) else value
+
+
 def is_key(value: Any) -> bool:
     """Whether a value can be a key of a dictionary."""
     return all(map(is_key, value)) if isinstance(value, Row) else is_plain(value) and not isinstance(value, list | dict)
@@ -505,7 +525,8 @@ PURE: Mapping[str, Callable[..., Any]] = {
     "os.path.dirname": lambda path: PathText(PurePosixPath(path).parent),
     "set": set, "frozenset": set, "tuple": tuple, "list": list,
     "enumerate": lambda *args, **given: _some(enumerate(*args, **given)), "divmod": divmod, "pow": _power,
-    "zip": lambda *items, **_: list(zip(*items, strict=False)), "reversed": lambda items: list(reversed(items)), "ord": ord, "chr": chr,
+    "zip": lambda *items, **_: list(zip(*items, strict=False)), "ord": ord, "chr": chr,
+    "reversed": lambda items: list(reversed(items)),
     "os.path.basename": lambda text: text.rpartition("/")[2], "os.path.splitext": splitext,
     "range": lambda *args: list(range(*args)) if len(range(*args)) <= MAX_ITEMS else math.inf,
     "json.loads": json.loads, "json.dumps": json.dumps,

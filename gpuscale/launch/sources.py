@@ -20,7 +20,7 @@ from gpuscale.launch.dumps import dumped_arguments
 from gpuscale.launch.job_files import Started, jobs_in
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import LOOP, UNTOUCHED, Configured, python_sources
-from gpuscale.launch.python_run import COMMAND_LINE, NAMING
+from gpuscale.launch.python_state import COMMAND_LINE, NAMING
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
 from gpuscale.launch.shell import MAX_LEVELS, Shell, known
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
