@@ -18,12 +18,14 @@ from gpuscale.layouts.arrays import RECOMPUTE_MODULES
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
 from gpuscale.request import overlap_name
-from gpuscale.rules.frameworks.megatron import OPTIONS
+from gpuscale.rules.rule import FRAMEWORKS
 from gpuscale.specs.gpu import BEFORE_HOPPER, BLACKWELL
 
 FP8_RECIPES = {"delayed": "delayed", "current": "tensorwise", "blockwise": "blockwise", "mx": "mxfp8"}
 PRECISION_OF = {argument: "mxfp8" if own == "mx" else f"fp8-{own}" for own, argument in FP8_RECIPES.items()}
 """Recipe of the physics -> `--fp8-recipe` -> precision as users give it."""
+
+OPTIONS = FRAMEWORKS["megatron-lm"].options
 
 FULL_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 STAGE_OF = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}

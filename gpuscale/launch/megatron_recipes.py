@@ -21,7 +21,7 @@ from gpuscale.launch.settings import Reading, Setting
 from gpuscale.planning.recipes import all_recipes, find_recipe
 from gpuscale.presets.files import known_table, preset_files, read_unchanged
 from gpuscale.presets.models import load_model
-from gpuscale.rules.frameworks.megatron import OPTIONS
+from gpuscale.rules.rule import FRAMEWORKS
 
 
 class Base(NamedTuple):
@@ -69,7 +69,9 @@ def packed_batch(name: str) -> dict[str, int]:
 def recipe_arguments(base: Base) -> Arguments:
     """Return what a recipe sets as Megatron-LM's arguments."""
     own = base.options
-    found: Arguments = {row.name: own[row.ours] for row in OPTIONS if row.name and row.ours in own}
+    found: Arguments = {
+        row.name: own[row.ours] for row in FRAMEWORKS["megatron-lm"].options if row.name and row.ours in own
+    }
     found |= {name: own[ours] for ours, name in _BESIDE.items() if ours in own}
     zero = own.get("zero", 1)
     found |= {"use_distributed_optimizer": zero > 0, "sequence_parallel": own.get("sp", own.get("tp", 1) > 1)}

@@ -1,4 +1,4 @@
-"""A job and its layout as nanotron's YAML has them, both ways: what its table leaves (`gpuscale.rules.frameworks`)."""
+"""A job and its layout as nanotron's YAML has them, both ways: what its table of rule sets leaves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuscale.launch.shapes import name_left, named_shape
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, section
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import load_tool
-from gpuscale.rules.frameworks.nanotron import OPTIONS
+from gpuscale.rules.rule import FRAMEWORKS
 from gpuscale.specs.model import ModelSpec, NumericsSpec
 
 CONFIG = "config.yaml"
@@ -29,6 +29,7 @@ HERE = NumericsSpec(
 )  # fmt: skip
 """What its models compute where nothing is said (config/models_config.py, nn/moe.py; the deviation of its examples)."""
 
+OPTIONS = FRAMEWORKS["nanotron"].options
 DEGREES = {row.ours: row.name for row in OPTIONS if row.ours in {"tp", "pp", "cp", "dp"}}
 
 ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}

@@ -35,12 +35,13 @@ from gpuscale.layouts.stages import stage_sizes
 from gpuscale.presets.files import settled
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import load_tool
-from gpuscale.rules.frameworks.torchtitan import OPTIONS
+from gpuscale.rules.rule import FRAMEWORKS
 from gpuscale.specs.model import ModelSpec
 
 RELEASE = "0.3.0"
 OWN_MODULE, OWN_FUNCTION = "plan_config", "plan"
 
+OPTIONS = FRAMEWORKS["torchtitan"].options
 DEGREES = {row.ours: row.name for row in OPTIONS if row.name}
 
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-v": "ZBVZeroBubble"}

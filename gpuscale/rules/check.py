@@ -9,14 +9,16 @@ from dataclasses import replace
 import numpy as np
 
 from gpuscale.layouts.arrays import Candidates
-from gpuscale.rules import general
-from gpuscale.rules.frameworks import deepspeed, megatron, nanotron, torchtitan
+from gpuscale.rules.frameworks import DEEPSPEED_RULES, MEGATRON_RULES, NANOTRON_RULES, TORCHTITAN_RULES
+from gpuscale.rules.general import RULES
 from gpuscale.rules.rule import FRAMEWORKS, Cite, Rule
 from gpuscale.specs.job import JobSpec
 
 SHAPE_RULES, LAYOUT_RULES, SHARDING_RULES, MICROBATCH_RULES, RECOMPUTE_RULES = (
     tuple(
-        rule for module in (general, megatron, torchtitan, deepspeed, nanotron) for rule in module.RULES.get(table, ())
+        rule
+        for rules in (RULES, MEGATRON_RULES, TORCHTITAN_RULES, DEEPSPEED_RULES, NANOTRON_RULES)
+        for rule in rules.get(table, ())
     )
     for table in ("shape", "layout", "sharding", "microbatch", "recompute")
 )

@@ -1,4 +1,4 @@
-"""What Megatron-LM can run, today and in earlier generations; Megatron-Bridge, NeMo and Primus run it too."""
+"""The frameworks: for each what it can run, by rules of its own."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 from gpuscale.arrays import BoolArray
 from gpuscale.collectives.alltoall import units
 from gpuscale.layouts import arrays
-from gpuscale.layouts.arrays import Candidates
+from gpuscale.layouts.arrays import ONE_F_ONE_B, Candidates
 from gpuscale.layouts.ranks import context_split, strides
-from gpuscale.rules.rule import FOLDED_MEGATRON, FRAMEWORKS, MEGATRON, any_of, every, rule
+from gpuscale.rules.rule import DEEPSPEED, FOLDED_MEGATRON, FSDP2, MEGATRON, NANOTRON, TORCHTITAN, any_of, every, rule
 from gpuscale.specs.gpu import BLACKWELL
 from gpuscale.specs.job import JobSpec
+
+# -- What Megatron-LM can run, today and in earlier generations; Megatron-Bridge, NeMo and Primus run it too. --
 
 
 def _windowed_ring(job: JobSpec) -> bool:
@@ -65,7 +67,7 @@ def _queue_too_short(c: Candidates, job: JobSpec) -> BoolArray:
 
 _rule = partial(rule, frameworks=MEGATRON)
 
-RULES = {
+MEGATRON_RULES = {
     "shape": (
         _rule("window_in_ring", lambda c, _: c.cp > 1, concerns=_windowed_ring),
         _rule("kv_heads_not_divisible_by_cp", _kv_heads_over_context,
@@ -110,4 +112,83 @@ RULES = {
     ),
 }  # fmt: skip
 
-OPTIONS = FRAMEWORKS["megatron-lm"].options
+
+# -- What torchtitan can run: FSDP2 and HSDP, TP, PP by torch.distributed.pipelining, CP and EP. --
+
+
+def _rounds(c: Candidates, _: JobSpec) -> BoolArray:
+    rounds = np.maximum(c.num_microbatches // c.pp, 1)
+    return (c.vpp > 1) & (c.schedule == ONE_F_ONE_B) & (c.num_microbatches % rounds != 0)
+
+
+_titan = partial(rule, frameworks=TORCHTITAN)
+
+TORCHTITAN_RULES = {
+    "shape": (
+        _titan("tied_embeddings_with_pp", lambda c, _: c.pp > 1, concerns=lambda job: job.model.tied_embeddings),
+    ),
+    "layout": (
+        rule("experts_split_otherwise", lambda c, _: np.where(c.ep > 1, c.etp != 1, c.etp != c.tp), FSDP2,
+             lambda job: job.model.is_moe),
+    ),
+    "sharding": (
+        rule("ddp_with_model_parallel",
+             lambda c, _: (c.zero == 0) & (c.dp * c.cp > 1) & ((c.tp > 1) | (c.pp > 1) | (c.cp > 1)), FSDP2),
+        rule("shard_splits_cp", lambda c, _: (c.zero > 0) & (c.shard % c.cp != 0), FSDP2),
+        _titan("experts_beyond_shard", lambda c, _: (np.maximum(c.shard, c.cp) * c.tp) % (c.ep * c.etp) != 0,
+              concerns=lambda job: job.model.is_moe),
+    ),
+    "microbatch": (
+        _titan("tokens_not_divisible",
+              lambda c, job: job.sequence * c.micro_batch_size % (c.sequence_split * c.cp * (1 + (c.cp > 1))) != 0),
+        _titan("too_few_microbatches", lambda c, _: (c.pp > 1) & (c.vpp == 1) & (c.num_microbatches < c.pp)),
+        _titan("interleaving_rounds", _rounds),
+    ),
+}  # fmt: skip
+
+
+# -- What DeepSpeed can run: ZeRO under Hugging Face models with AutoTP, AutoEP or Ulysses, and Megatron-DeepSpeed. --
+
+
+HUGGING_FACE = frozenset({"deepspeed"})
+
+
+def _kv_heads_over_ulysses(c: Candidates, job: JobSpec) -> BoolArray:
+    ranks = context_split(c, job).heads
+    counts = (attention.kv_heads for attention in job.model.attentions if attention.latent is None)
+    return any_of(c, ((heads % ranks != 0) & (ranks % heads != 0) for heads in counts))
+
+
+DEEPSPEED_RULES = {
+    "shape": (
+        rule("ulysses_with_model_parallel", lambda c, _: (c.cp > 1) & ((c.tp > 1) | (c.pp > 1)), DEEPSPEED),
+        rule("kv_heads_against_cp", _kv_heads_over_ulysses, DEEPSPEED),
+    ),
+    "layout": (
+        rule("etp_with_autoep", lambda c, _: (c.ep > 1) & (c.etp > 1), HUGGING_FACE, lambda job: job.model.is_moe),
+        rule("offload_with_autoep_and_tp", lambda c, _: (c.ep > 1) & (c.tp > 1), HUGGING_FACE,
+             lambda job: job.offload.any and job.model.is_moe),
+    ),
+    "sharding": (
+        rule("tp_with_zero_3", lambda c, _: (c.tp > 1) & (c.zero == 3), HUGGING_FACE),
+        rule("ep_with_zero_3", lambda c, _: (c.ep > 1) & (c.zero == 3), frozenset({"megatron-deepspeed"}),
+             lambda job: job.model.is_moe),
+        rule("ep_with_zero_3_and_cp", lambda c, _: (c.ep > 1) & (c.zero == 3) & (c.cp > 1), HUGGING_FACE,
+             lambda job: job.model.is_moe),
+    ),
+}  # fmt: skip
+
+
+# -- What nanotron can run: TP, PP by 1F1B or all forward then all backward, CP, ZeRO-1; and how its YAML says it. --
+
+
+NANOTRON_RULES = {
+    "layout": (rule("etp_unavailable", lambda c, _: c.etp > 1, NANOTRON, lambda job: job.model.is_moe),),
+    "sharding": (
+        rule("cp_with_zero", lambda c, _: (c.cp > 1) & (c.zero > 0), NANOTRON, lambda job: job.states.gradient == 4),
+    ),
+    "microbatch": (
+        rule("too_few_microbatches_for_1f1b",
+             lambda c, _: (c.schedule == ONE_F_ONE_B) & (c.num_microbatches < c.pp - 1), NANOTRON),
+    ),
+}  # fmt: skip
