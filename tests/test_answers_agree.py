@@ -126,11 +126,20 @@ def test_recomputation_of_nothing_is_not_said():
     assert not re.search(r"[^.\d]0% of the step", gpuscale("explain", *DENSE, "--recompute", "selective:layernorm").out)
 
 
-@pytest.mark.parametrize("text", ["", "--model llama3-8b", "--model llama3-8b --gpus 0"])
-def test_compare_says_which_plan_is_wrong(text):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "nothing is given"), ("--model llama3-8b", "--gpus is missing"),
+        ("--model llama3-8b --gpus 0", "--gpus: 0 is out of range"),
+        ("--model llama3-8b --gpus 8 --tp 3", "--tp: 8 GPUs cannot be split"),
+        ("--model llama3-8b --gpus 8 --json", "--json is of an answer"),
+        ("--model llama3-8b --gpus 8 --html page.html", "--html is of an answer"),
+    ],
+)  # fmt: skip
+def test_compare_says_which_plan_is_wrong(text, message):
     done = gpuscale("compare", "--model llama3-8b --gpus 8", text)
     assert done.code == 2
-    assert done.err.startswith("error: plan B: ")
+    assert done.err.startswith(f"error: plan B: {message}")
 
 
 def test_jitter_is_not_held_against_a_step_without_it():

@@ -166,7 +166,7 @@ def test_level_and_gpus_default_to_each_other():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gpus": 1}, "exchange nothing"),
+        ({"gpus": 1}, "1 GPU exchanges nothing"),
         ({"gpus": -3}, "exchange nothing"),
         ({"gpus": 2000}, "do not fit"),
         ({"gpus": 16, "level": "node"}, "do not fit"),
@@ -174,7 +174,7 @@ def test_level_and_gpus_default_to_each_other():
         ({"operation": "gossip"}, "unknown collective"),
         ({"bytes_": 0}, "out of range"),
         ({"bytes_": 2**61}, "out of range"),
-        ({"operation": "sendrecv", "gpus": 1}, "exchange nothing"),
+        ({"operation": "sendrecv", "gpus": 1}, "1 GPU exchanges nothing"),
     ],
 )
 def test_bad_questions_are_refused(arguments, message):

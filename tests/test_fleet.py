@@ -419,7 +419,7 @@ def test_json_has_its_schema(made):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--model", "llama2-7b"), "cluster: is missing"),
+        (("--model", "llama2-7b"), "cluster is missing"),
         (("--model", "llama2-7b", "--cluster", "dgx-h100-superpod"), "has no [[pools]]"),
     ],
 )

@@ -261,11 +261,15 @@ def test_missing_key_is_named(key):
         read({name: value for name, value in LLAMA.items() if name != key})
 
 
-@pytest.mark.parametrize("kind", ["bert", "t5", "zaya", "mllama", "lama", "x" * 9999, "a\x1b[31m"])
-def test_unsupported_model_type_is_refused_with_what_is_supported(kind):
+@pytest.mark.parametrize(
+    ("kind", "near"),
+    [("bert", ""), ("t5", ""), ("zaya", ""), ("mllama", ""), ("lama", "llama"), ("x" * 9999, ""), ("a\x1b[31m", "")],
+)
+def test_unsupported_model_type_is_refused_in_few_words(kind, near):
     with pytest.raises(InputError, match="not supported") as caught:
         read({**LLAMA, "model_type": kind})
-    assert "llama" in (caught.value.hint or "")
+    assert near in (caught.value.hint or "")
+    assert len(str(caught.value)) < 300
     assert "\x1b" not in str(caught.value)
 
 

@@ -18,6 +18,7 @@ from gpuscale.cli.options import (
     arguments,
     files_wanted,
     fills_stdout,
+    flags_of,
     of_recipe,
     option,
     refuse_two,
@@ -26,7 +27,7 @@ from gpuscale.cli.options import (
     with_flags,
 )
 from gpuscale.errors import InputError, shown
-from gpuscale.request import JobOptions, Layout, part
+from gpuscale.request import OPTIONS, JobOptions, Layout, part, without
 
 if TYPE_CHECKING:
     from gpuscale.launch.subject import Subject
@@ -111,6 +112,8 @@ def compare(
         try:
             subjects.append(_asked(context, text, despite_rules=despite_rules))
         except InputError as error:
+            if error.field in OPTIONS and not error.place:
+                error.field = flags_of(error.field)[0]
             error.place = f"plan {name}: {error.place}" if error.place else f"plan {name}"
             raise
     return Answer(compare_plans(*subjects), view={"depth": depth, "verbose": verbose})
@@ -137,6 +140,8 @@ def _asked(context: typer.Context, text: str, *, despite_rules: bool) -> Subject
         refuse_two(plan_file=given.get("plan_file"), launch_files=given.get("launch_files"))
         given = of_recipe(given, given.pop(OF_RECIPE))
     despite_rules |= "despite_rules" in given
+    for name in without(given, JobOptions, Layout).keys() - {"plan_file", "launch_files", "var", "despite_rules"}:
+        raise InputError(f"{flags_of(name)[0]} is of an answer, not of a plan", hint="give it outside of the quotes")
     return AskedPlan(
         given, given.get("plan_file"), given.get("launch_files"), given.get("var"), despite_rules
     ).subject()
@@ -149,7 +154,7 @@ def _flags(context: typer.Context, command: str, text: str) -> dict[str, Any]:
         raise InputError(f"{shown(text)}: {error}", hint="close the quotes in it") from None
     root = context.find_root()  # as parent: a command keeps the help option of its first context
     params = root.obj(command).make_context(command, words, parent=root).params
-    return {name: value for name, value in params.items() if value not in (None, False, [], ())}
+    return {name: value for name, value in params.items() if value or (value == 0 and value is not False)}
 
 
 @takes(JobOptions, Layout, optional=True)

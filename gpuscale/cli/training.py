@@ -185,7 +185,7 @@ def fleet(given: dict[str, Any], verbose: bool = False) -> Answer:
     clusters = given.pop("cluster", None)
     for name, value in (("model", given.get("model")), ("cluster", clusters)):
         if not value:
-            raise InputError("is missing", field=name, hint="give a model, and a cluster file with [[pools]]")
+            raise InputError(f"`{name}` is missing", hint="give a model, and a cluster file with [[pools]]")
     if len(clusters) > 1:
         raise InputError("is one file", field="cluster", hint="ask about one fleet at a time")
     return Answer(find(cluster=clusters[0], **given), view={"verbose": verbose})

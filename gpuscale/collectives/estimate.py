@@ -25,7 +25,7 @@ from gpuscale.errors import InputError
 from gpuscale.presets.hardware import load_cluster
 from gpuscale.presets.tables import made
 from gpuscale.specs.cluster import IBVERBS, SCALE_UP, ClusterSpec, LevelSpec
-from gpuscale.units import KIB, MAX_BYTES, MIB, parse_bytes
+from gpuscale.units import KIB, MAX_BYTES, MIB, parse_bytes, plural
 
 SMALL_BYTES, LARGE_BYTES = 64 * KIB, 64 * MIB
 """Ends of the classes of sizes: below the first latency decides, from the second on bandwidth."""
@@ -269,7 +269,8 @@ def _located(
         stride = cluster.levels[index - 1].gpus if index else 1  # neighbouring units of the level
     count = chosen.gpus // stride if gpus is None else gpus
     if count < 2:
-        raise InputError(f"{count} GPUs exchange nothing", field="gpus", hint="give at least 2")
+        message = f"{plural(count, 'GPU')} exchange{'s' * (count == 1)} nothing"
+        raise InputError(message, field="gpus", hint="give at least 2")
     reach = 2 if pair else (count - 1) * stride + 1
     if reach > chosen.gpus:
         wider = next((one.name for one in cluster.levels if one.gpus // stride >= count), None)

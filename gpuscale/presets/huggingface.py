@@ -223,7 +223,6 @@ def _family(config: Config, model_type: Any) -> Family:
     shown = short(model_type)
     close = nearest(str(model_type)[:60], FAMILIES, 1)
     reason = next((why for why, types in UNSUPPORTED.items() if model_type in types), None)
-    known = f"supported: {', '.join(FAMILIES)}"
-    hint = known if reason or not close else f"nearest: {close[0]}; {known}"
+    hint = "" if reason or not close else f"the nearest that is: {close[0]}; "
     why = f"is {shown}, a model with {reason}: not supported" if reason else f"is {shown}, which is not supported"
-    raise config.error("model_type", why, f"{hint}; or describe the model in a file of its own (docs/models.md)")
+    raise config.error("model_type", why, f"{hint}docs/models.md lists those that are; or write a model file")

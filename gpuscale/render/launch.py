@@ -304,5 +304,5 @@ def draw_export(made: Export, folder: Path | None) -> None:
         return
     draw(
         f"{made.target}: {len(made.files)} files in {printable(str(folder))}; `run.sh` starts the job on each node",
-        [(one.path, f"{len(one.text.splitlines())} lines") for one in made.files],
+        [(one.path, plural(len(one.text.splitlines()), "line")) for one in made.files],
     )

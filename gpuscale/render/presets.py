@@ -320,7 +320,8 @@ def gpu_document(gpu: GpuSpec) -> Document:
     best = next((name for name in ("bf16", "fp16", "fp32") if name in peaks), None)
     rate = f"{peaks[best] / TB:.4g} dense TFLOP/s in {best}, " if best else ""
     memory = f"{gpu.memory_bytes / GIB:.1f} GiB at {format_rate(gpu.memory_bandwidth_bytes_per_s)} GB/s"
-    links = f"links of {format_rate(gpu.link_egress_bytes_per_s)} GB/s per direction"
+    rate_out = format_rate(gpu.link_egress_bytes_per_s)
+    links = f"links of {rate_out} GB/s per direction" if gpu.links else "no links between GPUs"
     rows = [
         {
             "precision": name,
