@@ -51,6 +51,7 @@ launch_module.sh                          |   32  2  2 - - 4   64 1024 fp16 0
 leaderworkerset.yaml                      |   32  -  4 - - 1   64 2048 bf16 0
 long_options.sh @=--tp 4 --pp=2 -N 4 -- 128 --bf16 | 32 4 2 - - 1 128 2048 bf16 0
 main_at_the_end.sh @=4 8                  |   32  8  - - - 1  128 2048 bf16 0
+loops.sh                                  |   32  4  2 - - 1  256 2048 bf16 0
 many_arguments.sh @=dsw 72B 1 256 4096 4096 bf16 8 1 full true | 8 8 1 - - 1 256 4096 bf16 -
 mixture.sh                                |   32  1  4 - 8 1  256 4096 bf16 -
 mpijob.yaml                               |   16  2  - - - 1   64 2048 bf16 0 aws-p4d

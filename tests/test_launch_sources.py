@@ -28,6 +28,54 @@ def settings(tmp_path, text, **variables):
     return values(source)
 
 
+FOLLOWED = [
+    ('i=0; while [ $i -lt 3 ]; do A+=" -x$i $i"; i=$((i+1)); done\npython t.py $A', {"x0": "0", "x1": "1", "x2": "2"}),
+    ("n=1; until [ $n -ge 8 ]; do n=$((n*2)); done\npython t.py --n $n", {"n": "8"}),
+    ("i=0; while true; do ((++i)); if [ $i -eq 4 ]; then break; fi; done\npython t.py --n $i", {"n": "4"}),
+    ("i=5; while (( i-- > 2 )); do L+=$i; done\npython t.py --l $L --i $i", {"l": "432", "i": "1"}),
+    ("S=0; for i in 1 2 3; do S=$((S+i)); done\npython t.py --n $S --i $i", {"n": "6", "i": "3"}),
+    ("for ((i=0, j=8; i<j; i++, j--)); do :; done\npython t.py --i $i --j $j", {"i": "4", "j": "4"}),
+    ('H="n1 n2 n3"; c=0; for h in $H; do ((c++)); done\npython t.py --n $c', {"n": "3"}),
+    ("for i in {0..8..4} a{b,c}d; do L+=,$i; done\npython t.py --l ${L#,} --b x{y,z}",
+     {"l": "0,4,8,abd,acd", "b": ["xy", "xz"]}),
+    ("for i in $(seq 0 2 6); do L+=,$i; done\npython t.py --l ${L#,}", {"l": "0,2,4,6"}),
+    ("N=0; for i in 1 2; do for j in a b; do [ $j = b ] && continue 2; ((N++)); done; done\npython t.py --n $N",
+     {"n": "2"}),
+    ("N=0; while read -r a b; do N=$((N+b)); done < <(printf 'x 1\\ny 2\\n')\npython t.py --n $N", {"n": "3"}),
+    ("i=3; while ((i--)); do :; done\npython t.py --i $i", {"i": "-1"}),
+    ("N=0; while read x; do [ -z $x ] && continue; N=$((N+1)); done <<E\na\n\nb\nE\npython t.py --n $N", {"n": "2"}),
+    ("N=0; echo 3 | while read x; do N=$x; done\npython t.py --n $N", {"n": "0"}),
+    ("while false; do X=1; done\npython t.py --x ${X:-0}", {"x": "0"}),
+    ("f() { local x=3; y=4; }\nx=1; f\npython t.py --x $x --y $y", {"x": "1", "y": "4"}),
+    ("f() { local x=3; g; }\ng() { X=$x; x=7; }\nx=1; f\npython t.py --x $x --y $X", {"x": "1", "y": "3"}),
+    ("f() { declare -a A=(1 2); typeset -g N=${#A[@]}; }\nA=9; f\npython t.py --a $A --n $N", {"a": "9", "n": "2"}),
+    ("f() { local -n to=$1; to=7; }\nf OUT\npython t.py --x $OUT", {"x": "7"}),
+    ("f() (\nX=5\n)\nX=1; f; (X=2); X=3 &\npython t.py --x $X", {"x": "1"}),
+    ("f() { [ $1 -gt 4 ] && return 0; return 3; }\nf 8 && A=1; f 2 || B=$?\npython t.py --a $A --b $B",
+     {"a": "1", "b": "3"}),
+    ("f() { if [ $1 = 7b ]; then echo 1; else echo 8; fi; }\npython t.py --tp $(f 70b)", {"tp": "8"}),
+    ("python t.py --x 1 $([[ a == b ]] && echo --flag || echo --other)", {"x": "1", "other": True}),
+    ("case abc in a*) X=1 ;& b*) Y=2 ;; c*) Y=3 ;; esac\npython t.py --x $X --y $Y", {"x": "1", "y": "2"}),
+    ("case abc in a*) X=1 ;;& *c) Y=2 ;; *) Y=3 ;; esac\npython t.py --x $X --y $Y", {"x": "1", "y": "2"}),
+    ('X=; python t.py --a "${X-3}" --b "${X:-3}" --c ${X+set}', {"a": "", "b": "3", "c": "set"}),
+    ("X=a/b/a\npython t.py --a ${X/#a/d} --b ${X/%a/e} --c ${X//[^a]/} --d ${X^}",
+     {"a": "d/b/a", "b": "a/b/e", "c": "aa", "d": "A/b/a"}),
+    ("A=(x y z); A[1]=w; A[5]=q; unset A[0]\npython t.py --a ${A[@]} --i ${!A[@]}",
+     {"a": ["w", "z", "q"], "i": ["1", "2", "5"]}),
+    ("x=3; python t.py --a $((x++)) --b $((++x)) --c $((x*=2)) --d $((2**3**2)) --e $((010+0x10))",
+     {"a": "3", "b": "5", "c": "10", "d": "512", "e": "24"}),
+    ("x=1; ((0 && x++)); ((1 ? (y=2) : (y=3)))\npython t.py --x $x --y $y", {"x": "1", "y": "2"}),
+    ("D=0,1,2; IFS=,; A=($D); unset IFS; read a b <<< '1:2 3 4'\npython t.py --n ${#A[@]} --a $a --b $b",
+     {"n": "3", "a": "1:2", "b": ["3", "4"]}),
+    ("x=abc; [ $x == a* ] && y=1 || y=2; [[ $x == a* ]] && z=1\npython t.py --y $y --z $z", {"y": "2", "z": "1"}),
+    ("{ echo 8; echo 9; } > f; echo no >&2; mapfile -t A < f\npython t.py --n ${#A[@]} --b ${A[1]}",
+     {"n": "2", "b": "9"}),
+    ("echo 'N=$1' > e.sh; set -- 5; . ./e.sh 7\npython t.py --n $N --m $1", {"n": "7", "m": "5"}),
+    ("n=0; while [ $n -lt 4 ]; do n=$((n+1)); python t.py --x 1; [ $n = 1 ] && break; done", {"x": "1"}),
+]  # fmt: skip
+"""Statements as bash follows them: each value is bash's own."""
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -93,6 +141,7 @@ def settings(tmp_path, text, **variables):
         ("cat > go.sh <<'E'\npython t.py --tp $T\nE\nexport T=4\nbash go.sh", {"tp": "4"}),
         ("sbatch <<E\n#!/bin/bash\n#SBATCH --nodes=4\npython t.py --n \\$SLURM_NNODES\nE", {"n": "4"}),
         ("python t.py --a 1 \\\r\n  --b 2\r\n", {"a": "1", "b": "2"}),
+        *FOLLOWED,
     ],
 )
 def test_a_script_is_followed_to_its_command(tmp_path, text, expected):
@@ -176,6 +225,21 @@ def test_the_environment_is_what_is_exported_or_stands_before_the_command(tmp_pa
         ("for T in 1 2 4; do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
         ("for T in 1 2; do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
         ("for ((T=1; T<=2; T++)); do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
+        (
+            "T=1; while [ $T -lt 9 ]; do python t.py --tp $T --x 1; T=$((T*2)); done",
+            "${T}",
+            "takes several values in a",
+        ),
+        (
+            "T=1; while [ ! -f x ]; do T=$((T*2)); done\npython t.py --tp $T --x 1",
+            "${T}",
+            "takes several values in a loop",
+        ),
+        ("T=1; while ((T)); do ((T++)); done\npython t.py --tp $T --x 1", "${T}", "takes several values in a loop"),
+        ("T=0; for i in $HOSTS; do ((T++)); done\npython t.py --tp $T --x 1", "${T}", "takes several values in a loop"),
+        ("f() { if [ -f x ]; then T=1; return; fi; T=8; }\nf\npython t.py --tp $T --x 1", "${T}", "8 or 1"),
+        ("T=1; for i in 1 2; do [ -f x ] && break; T=4; done\npython t.py --tp $T --x 1", "${T}", "4 or 1"),
+        ("T=1; grep -q x x.txt && T=8\npython t.py --tp $T --x 1", "${T}", "is 8 or 1"),
         ("T=$(nvidia-smi -L | wc -l)\npython t.py --tp $T --x 1", "${T}", "is the output of a command"),
         ("A=$B\nC=$((A * 2))\npython t.py --tp $C --x 1", "${B}", "is given no value"),
     ],

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gpuscale.errors import InputError
 from gpuscale.launch.job_files import Started
 from gpuscale.launch.settings import Said, Setting, Source, Span
-from gpuscale.launch.shell import REST, Shell, State, fields_at, joined, known, mark, split, unset_in
+from gpuscale.launch.shell import REST, Shell, State, fields_at, known, mark, split, unset_in
 from gpuscale.launch.starters import (
     FILE_TOOLS,
     HOST_OPTIONS,
@@ -29,7 +29,7 @@ from gpuscale.launch.starters import (
     Starter,
     starter,
 )
-from gpuscale.launch.traced import OpenFiles, Traced, untraced
+from gpuscale.launch.traced import OpenFiles, Traced, joined, untraced
 
 MAX_DEPTH = 20
 MAX_ARGUMENTS = 99
@@ -83,7 +83,7 @@ class Commands:
         self.files, self.find, self.given = files, find, given
         self.shell = Shell(files, find, given, self.command)
         self.launcher: dict[str, Setting] = {}
-        self.found: list[Command] = []
+        self.found: list[Command] = self.shell.launched
         self.depth = 0
 
     def script(self, path: Path) -> list[Command]:

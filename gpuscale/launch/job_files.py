@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from gpuscale.launch.hardware import stated_hardware
 from gpuscale.launch.settings import Setting, Settings, Source
-from gpuscale.launch.shell import joined
-from gpuscale.launch.traced import OpenFile, OpenFiles, Traced, untraced
+from gpuscale.launch.traced import OpenFile, OpenFiles, Traced, joined, untraced
 
 MAX_COUNT = 1_000_000
 _CONTAINER = re.compile(r"(.*[cC]ontainers\.\d+|.*\.trainer)\.(?:command|args)")

@@ -6,11 +6,11 @@ A variable without a value stands in texts as `${NAME}`; who needs the text asks
 from __future__ import annotations
 
 import re
-from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from fnmatch import translate
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, takewhile
 from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,8 +18,9 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.files import is_folder
 from gpuscale.launch.python_run import Program
-from gpuscale.launch.shell_arithmetic import whole_number
+from gpuscale.launch.shell_arithmetic import assigned_in, whole_number
 from gpuscale.launch.shell_syntax import (
+    DECLARING,
     Assignment,
     Branches,
     CaseStatement,
@@ -35,11 +36,11 @@ from gpuscale.launch.shell_syntax import (
     Statement,
     SyntaxProblem,
     Test,
-    heredoc,
+    braced,
     passed,
 )
-from gpuscale.launch.starters import NOTHING
-from gpuscale.launch.traced import NOWHERE, OpenFiles, Traced, untraced
+from gpuscale.launch.starters import NOTHING, QUESTIONS, QUIET
+from gpuscale.launch.traced import NOWHERE, OpenFiles, Traced, joined, untraced
 
 MAX_LEVELS = 6
 """Folders below a folder, and above a file, in which what it names is looked for."""
@@ -48,10 +49,14 @@ MAX_CHARACTERS = 4_000_000
 MAX_DEPTH = 40
 MAX_FIELDS = 20_000
 MAX_CHOICES = 20
+MAX_TURNS = 1000
+MAX_LOOP_STEPS = 8000
+"""Turns of a loop, and statements in them, that are followed."""
 
 Value = Traced | tuple[Traced, ...] | dict[str, Traced]
 
 EMPTY = untraced("")
+BLANKS = " \t\n"
 _MARK = re.compile(r"\$\{([\w@#]+)\}|\$\([^\s)]*\)?")
 REST = re.compile(r"\$\{@(\d{1,9})\}")
 """What stands for the arguments of the script from this one on, which nobody gave."""
@@ -65,25 +70,20 @@ _ARGUMENTS = (['"$@"'], ["$@"], ["$*"], ['"${@}"'], ["${@}"])
 _PLAIN_PATTERN = re.compile(r"(?:[\w\s^$|/:@,.()-]|\\\.|\[\^?[\w\s./:,-]+\][+*]?|\.[+*]){1,60}")
 """A regular expression that repeats single characters alone."""
 _ALTERNATIVES = re.compile(r"\^?\(?([\w.:+-]+(?:\|[\w.:+-]+)+)\)?\$?")
+_READING = ("<", "<<", "<<-", "<<<", "<(")
+_WRITING = (">", ">>", ">|", "&>", "&>>")
 _HERE = ("PWD", "OLDPWD", "SLURM_SUBMIT_DIR", "BASH_SOURCE")
 
 
-def joined(parts: Iterable[Traced], between: str = "") -> Traced:
-    """Return texts as one."""
-    text: list[str] = []
-    at = array("q")
-    for part in parts:
-        if text and between:
-            text.append(between)
-            at.extend([NOWHERE] * len(between))
-        text.append(part.text)
-        at.extend(part.at)
-    return Traced("".join(text), at)
-
-
-def split(text: Traced) -> list[Traced]:
-    """Split at blanks."""
-    return [text.cut(found.start(), found.end()) for found in re.finditer(r"\S+", text.text)]
+def split(text: Traced, separators: str = BLANKS) -> list[Traced]:
+    """Split into fields as IFS has them: blanks together end a field, another separator ends one each."""
+    blank, other = (re.escape("".join(it for it in separators if it.isspace() is one)) for one in (True, False))
+    ends = rf"[{blank}]*[{other}][{blank}]*|[{blank}]+" if blank and other else f"[{other}]" if other else f"[{blank}]+"
+    found, at = list[Traced](), 0
+    for end in re.finditer(ends, text.text) if separators else ():
+        found += [text.cut(at, end.start())] if end.start() > at or (end.start() == at and not end[0].isspace()) else []
+        at = end.end()
+    return [*found, text.cut(at)] if at < len(text.text) else found
 
 
 def known(text: str) -> bool:
@@ -108,7 +108,13 @@ class State:
         rest: which argument of the script itself follows them, when nobody has given it; 0 where none follows.
         texts: files that the script writes.
         folder: where it has gone (`cd`), of the folders that are here; None where it is where it began.
-        ended: what it has come to that leaves the rest out: `exit`, `return`, `break` or `continue`.
+        ended: what it has come to that leaves the rest out: `exit`, `return`, `break` or `continue`, and of how many
+            loops.
+        local: what variables of the function that is followed were before it; None where they were not set.
+        input: what is left of what its commands read; None where that is not known.
+        status: of the last command (`$?`); empty where it is not known, `ok` where it is taken for granted.
+        counted: variables that hold numbers alone (`declare -i`).
+        names: variable that stands for another (`declare -n`) -> the other.
     """
 
     def __init__(self) -> None:
@@ -121,7 +127,12 @@ class State:
         self.rest = 0
         self.texts: dict[str, Traced] = {}
         self.folder: Path | None = None
-        self.ended = ""
+        self.ended, self.levels = "", 0
+        self.local: dict[str, Value | None] = {}
+        self.input: Traced | None = None
+        self.status = "0"
+        self.counted: set[str] = set()
+        self.names: dict[str, str] = {}
 
     def copy(self) -> State:
         """Return a state that may go another way."""
@@ -180,6 +191,7 @@ class Shell:
         origins: file that a command makes -> the file, not here, that it is made of.
         computed: variables that expressions of unknown value are assigned to: what they are compared with is no value
             of what the expressions hang on.
+        launched: what commands launch, kept by who takes them; a loop drops what a turn that does not count launched.
     """
 
     def __init__(
@@ -198,12 +210,16 @@ class Shell:
         self.calls: list[int] = []
         self.choices: dict[str, dict[str, None]] = {}
         self.computed: set[str] = set()
+        self.launched: list[Any] = []
         self.origins: dict[str, str] = {}
         self.path = Path()
         self.steps = self.characters = self.depth = 0
         self._unset: set[str] = set()
         self._defaulting = False
         self._asked: set[str] = set()
+        self._aside: list[State] = []
+        self._capture: list[Traced | None] | None = None
+        self._printing = False
 
     def grow(self, characters: int) -> None:
         """Count what expansions make, up to a limit."""
@@ -271,10 +287,11 @@ class Shell:
         if isinstance(one, Function):
             state.functions[one.name] = one.body
         elif isinstance(one, Group):
-            self.run(one.body, state.copy() if one.subshell else state)
-        elif isinstance(one, Test):
-            if one.arithmetic:
-                self.arithmetic(one.text, state)
+            inner = state.copy() if one.subshell else state
+            self.redirected(one.redirects, inner, lambda: self.run(one.body, inner))
+            state.texts = inner.texts
+        elif isinstance(one, Test) or (isinstance(one, Simple) and _first_word(one) in {"[", "test"}):
+            self.truth(one, state)
         else:
             follow: Mapping[type, Callable[[Any, State], object]] = {
                 Simple: self.simple, Branches: self.branches, CaseStatement: self.case, Loop: self.loop,
@@ -298,15 +315,55 @@ class Shell:
 
     def pipe(self, one: Pipe, state: State) -> None:
         """Follow a pipeline: what a part writes, the next may read."""
-        text: Traced | None = None
+        text, inner = state.input, state
         for part in one.parts:
             inner = state.copy() if len(one.parts) > 1 else state
-            if isinstance(part, Simple):
-                text = self.simple(part, inner, text)
+            inner.input = text
+            follow = partial(self.step, part, inner)
+            if part is one.parts[-1]:
+                follow()
             else:
-                self.step(part, inner)
-                text = None
+                text = self.captured(follow)
             state.texts = inner.texts
+        state.status = inner.status if not one.negated else {"0": "1", "": "", "ok": "ok"}.get(inner.status, "0")
+
+    def captured(self, follow: Callable[[], object]) -> Traced | None:
+        """Return what is printed meanwhile; None where that is not known."""
+        before, self._capture = self._capture, []
+        follow()
+        texts, self._capture = self._capture, before
+        return joined(it for it in texts if it) if None not in texts else None
+
+    def show(self, text: Traced | None) -> None:
+        """Print."""
+        if self._capture is not None:
+            self._capture.append(text)
+
+    def redirected(self, redirects: Sequence[Redirect], state: State, follow: Callable[[], object]) -> None:
+        """Follow what reads from files, or writes to them, by its redirections."""
+        before, reads = state.input, any(it.operator in _READING for it in redirects)
+        state.input = self._read_by(redirects, state) if reads else before
+        if any(it.operator in _WRITING or it.operator == ">&" for it in redirects if not it.errors):
+            self._write(redirects, [], self.captured(follow), state, state)
+        else:
+            follow()
+        state.input = before if reads else state.input
+
+    def _read_by(self, redirects: Sequence[Redirect], state: State) -> Traced | None:
+        """Return what redirections give to read."""
+        read = state.input
+        for one in redirects:
+            if isinstance(one.target, Heredoc):
+                body = one.target.body
+                read = body if one.target.quoted else joined(self._expand(body, state, splitting=False, quoted=True))
+            elif one.operator == "<<<":
+                read = joined([self.text(one.target, state), untraced("\n")])
+            elif one.operator == "<":
+                read = self.written(self.text(one.target, state).text, state)
+            elif one.operator == "<(":
+                read = self.output(one.target, state)
+                read = joined([read, untraced("\n")]) if known(read.text) else None
+        return read
 
     def branches(self, one: Branches, state: State, index: int = 0) -> None:
         """Follow an `if`: the branch whose condition is met; where that is not known, each."""
@@ -347,15 +404,19 @@ class Shell:
     def case(self, one: CaseStatement, state: State) -> None:
         """Follow a `case`: the arm whose pattern fits; where the word is not known, each."""
         word = self.text(one.word, state)
-        self.offer(word.text, (self.text(it, state).text for patterns, _ in one.arms for it in patterns))
+        self.offer(word.text, (self.text(it, state).text for patterns, _, _ in one.arms for it in patterns))
         if known(word.text):
-            for patterns, body in one.arms:
-                if any(re.fullmatch(translate(self.text(it, state).text), word.text) for it in patterns):
+            goes_on = False
+            for patterns, body, ending in one.arms:
+                fits = (re.fullmatch(_pattern(self.text(it, state).text), word.text) for it in patterns)
+                if goes_on or any(fits):
                     self.run(body, state)
-                    return
+                    if ending == ";;" or state.ended:
+                        return
+                    goes_on = ending == ";&"
             return
         ways = [state.copy() for _ in one.arms]
-        for way, (_, body) in zip(ways, one.arms, strict=True):
+        for way, (_, body, _) in zip(ways, one.arms, strict=True):
             self.run(body, way)
         self.merge(state, ways or [state.copy()], one.at)
 
@@ -368,56 +429,153 @@ class Shell:
 
     def loop(self, one: Loop, state: State) -> None:
         """Follow a loop."""
-        if one.kind in {"while", "until"}:
-            self._while(one, state)
-        elif one.kind == "for" and (one.words is None or [it.text for it in one.words] in _ARGUMENTS):
-            for value in state.positional:
-                state.variables[one.name] = value
-                if not self._turn(one.body, state):
-                    break
-        else:
-            self._for(one, state)
+        with self._left(state, "break", one.at):
+            if one.kind in {"for", "select"}:
+                self._for(one, state)
+            elif one.kind == "c" and self._starts_as_given(one, state):
+                self._any_turn(one, state)
+            else:
+                self._while(one, state)
 
-    def _turn(self, body: Sequence[Statement], state: State) -> bool:
+    @contextmanager
+    def _left(self, state: State, how: str, at: int) -> Iterator[None]:
+        """Follow what may be left early, by conditions of which it is not known whether they are met."""
+        before, self._aside = self._aside, []
+        yield
+        ways = [way for way in self._aside if way.ended == how]
+        self._aside = before + [way for way in self._aside if way not in ways]
+        for way in ways:
+            way.ended, way.levels = "", 0
+        if ways:
+            self.merge(state, [state.copy(), *ways], at)
+
+    def _turn(self, one: Loop, state: State) -> bool:
         """Follow the body of a loop and return whether it may go on."""
-        self.run(body, state)
-        goes = state.ended in {"", "continue"}
-        state.ended = "" if state.ended in {"break", "continue"} else state.ended
+        with self._left(state, "continue", one.at):
+            self.run(one.body, state)
+        if state.ended not in {"break", "continue"}:
+            return not state.ended
+        state.levels -= 1
+        goes = state.ended == "continue" and state.levels < 1
+        state.ended = state.ended if state.levels > 0 else ""
         return goes
 
+    def _kept(self) -> list[list[Any]]:
+        return [self.launched, self._aside, self.ends, self.missing]
+
+    def _marked(self) -> list[int]:
+        return [len(kept) for kept in self._kept()]
+
+    def _back(self, marked: list[int]) -> None:
+        """Drop what was kept since then."""
+        for kept, size in zip(self._kept(), marked, strict=True):
+            del kept[size:]
+
     def _while(self, one: Loop, state: State) -> None:
-        """Follow a loop once, and again as long as it takes arguments; one that may not run leaves nothing behind."""
-        for _ in range(MAX_STEPS):
-            index, some = state.variables.get("OPTIND"), bool(state.positional)
-            value = self.condition(one.condition, state)
+        """Follow a loop as long as its condition is met; one that may not run leaves nothing behind that is sure."""
+        begin, steps = state.copy(), self.steps
+        for _ in range(MAX_TURNS):
+            marked, some, before = self._marked(), bool(state.positional), state.copy()
+            value = self._count_by(one, 1, state) if one.kind == "c" else self.condition(one.condition, state)
+            if value is (one.kind == "until") or len(self.launched) > marked[0]:  # `until torchrun ...`
+                return
             after = state.copy()
-            goes = self._turn(one.body, after)
+            goes = self._turn(one, after)
             took = (after.rest, len(after.positional)) != (state.rest, len(state.positional))
-            met = value is (one.kind == "while") or (value is None and took)
-            if not met or (took and state.rest and not some):  # it takes what nobody gave
+            if took and state.rest and not some:  # it takes what nobody gave
+                del self._aside[marked[1] :]
                 return
-            took |= not _same(after.variables.get("OPTIND"), index)
+            if len(self.launched) > marked[0]:
+                self._back(marked)
+                self._any_turn(one, state)
+                return
+            if value is None and not took:
+                self._lose(state, after, one.at)
+                return
+            if one.kind == "c":
+                self._count_by(one, 2, after)
+            still = not took and after.input is before.input and not _differing(before, after)
             state.adopt(after)
-            if not goes or not took:
+            if not goes or still:
                 return
+            if self.steps - steps > MAX_LOOP_STEPS:
+                break
+        self._lose(begin, state, one.at)
+        state.adopt(begin)
+
+    def _starts_as_given(self, one: Loop, state: State) -> bool:
+        """Begin a C loop, and return whether the user gives what it counts."""
+        self._count_by(one, 0, state)
+        return any(name in self.given for it in one.words or () for name in assigned_in(it.text))
+
+    def _count_by(self, one: Loop, part: int, state: State) -> bool | None:
+        """Follow the beginning, the condition or the end of a turn of a C loop."""
+        text = (one.words or ())[part]
+        count = self.arithmetic(text, state) if text.text.strip() else 1
+        return None if count is None else bool(count)
 
     def _for(self, one: Loop, state: State) -> None:
-        """Follow a loop once; what it counts by is not known where it takes several values."""
-        values = [EMPTY, EMPTY] if one.kind == "c" else self.fields(one.words or (), state)
-        spans = [found for value in values if (found := re.fullmatch(r"\{(\d+)\.\.(\d+)\}", value.text))]
-        if one.name and (len(values) > 1 or spans):
-            state.variables[one.name] = mark(one.name)
+        """Follow a loop over values; where they are not known, or turns launch something, as in any turn."""
+        every = one.words is None or [it.text for it in one.words] in _ARGUMENTS
+        values = list(state.positional) if every else self.fields(one.words or (), state)
+        sure = every or not any(_MARK.fullmatch(it.text) or re.search(r"[*?]", it.text) for it in values)
+        marked, inner, steps = self._marked(), state.copy(), self.steps
+        for value in values if sure else ():
+            inner.variables[one.name] = value
+            goes = self._turn(one, inner)
+            sure = every or len(self.launched) == marked[0] or len(values) == 1
+            sure &= self.steps - steps < MAX_LOOP_STEPS
+            if not sure or not goes:
+                break
+        if sure:
+            state.adopt(inner)
+            return
+        self._back(marked)
+        state.variables[one.name] = mark(one.name) if len(values) > 1 else values[0]
+        if len(values) > 1:
             listed = " ".join(value.text for value in values[:6])
             state.unknown[one.name] = f"takes several values in a loop ({self.place(one.at)}: {listed})"
-        elif one.name and values:
-            state.variables[one.name] = values[0]
-        if values:
-            self._turn(one.body, state)
+        self._any_turn(one, state)
+
+    def _any_turn(self, one: Loop, state: State) -> None:
+        """Follow a turn of a loop as any of its turns: what one hands to the next is not known."""
+        start, marked = state.copy(), self._marked()
+        goes, after = self._turn(one, state), self._marked()
+        if len(self.launched) == marked[0]:
+            self._lose(start, state, one.at)
+            state.adopt(start)
+        elif goes:
+            second = state.copy()
+            if one.kind == "c":
+                self._count_by(one, 2, second)
+            elif one.condition:
+                self.condition(one.condition, second)
+            self._turn(one, second)
+            self._back(after)
+            if _differing(state, second):
+                self._back(marked)
+                self._lose(start, second, one.at, _differing(state, second))
+                state.adopt(start)
+                self._turn(one, state)
+
+    def _lose(self, state: State, after: State, at: int, names: Iterable[str] = ()) -> None:
+        """Go on after turns of which it is not known how many there are: what they change is not known."""
+        for name in names or _differing(state, after):
+            lists = _words(state.variables.get(name)), _words(after.variables.get(name))
+            both = isinstance(after.variables.get(name), tuple)
+            state.variables[name] = mark(name)
+            if lists[0] is not None and lists[1] is not None and any(lists):
+                mixed = _mixed(lists[0], lists[1], mark(name))
+                state.variables[name] = tuple(mixed) if both else joined(mixed, " ")
+            state.unknown.setdefault(name, f"takes several values in a loop ({self.place(at)})")
+        state.texts, state.functions = after.texts, after.functions
 
     def merge(self, state: State, ways: list[State], at: int) -> None:
         """Go on after branches of which it is not known which is taken."""
         alive = [way for way in ways if not way.ended]
-        state.adopt(alive[0] if alive else ways[0])
+        taken = next(iter([*alive, *(way for way in ways if way.ended != "exit"), *ways]))
+        self._aside += [way for way in ways if way is not taken and way.ended in {"return", "break", "continue"}]
+        state.adopt(taken)
         asked = self._deciding(at, state)
         for other in alive[1:]:
             differ: dict[str, str] = {}
@@ -441,6 +599,8 @@ class Shell:
             what = first if len(differ) < 2 else f" on {', '.join(list(differ)[:6])}"
             state.unknown.setdefault(asked or "condition", f"decides{what} ({self.place(at)})")
             state.exported |= other.exported
+            state.local = {**other.local, **state.local}
+            state.status = state.status if state.status == other.status else ""
             state.functions = {**other.functions, **state.functions}
             state.texts = {**other.texts, **state.texts}
             state.unknown = {**other.unknown, **state.unknown}
@@ -469,8 +629,15 @@ class Shell:
         Args:
             otherwise: what is taken of commands of which that is not known.
         """
+        value = self._truth(one, state, otherwise)
+        if value is not None and (state.status in {"", "ok"} or (state.status == "0") is not value):
+            state.status = str(int(not value))
+        return value
+
+    def _truth(self, one: Statement, state: State, otherwise: bool | None) -> bool | None:
         if isinstance(one, Test):
             count = self.arithmetic(one.text, state) if one.arithmetic else None
+            state.status = ""
             known_count = None if count is None else bool(count)
             return known_count if one.arithmetic else self.test(_test_words(one.text), state, double=True)
         if isinstance(one, Chain):
@@ -478,18 +645,19 @@ class Shell:
         if isinstance(one, Pipe) and one.negated and len(one.parts) == 1:
             value = self.truth(one.parts[0], state, otherwise=otherwise)
             return None if value is None else not value
-        if isinstance(one, Group):
+        if isinstance(one, Group) and not one.redirects:
             inner = state.copy() if one.subshell else state
             self.run(one.body[:-1], inner)
-            return self.truth(one.body[-1], inner, otherwise=otherwise) if one.body else None
+            return self.truth(one.body[-1], inner, otherwise=otherwise) if one.body and not inner.ended else None
         words = [word for word in one.words if isinstance(word, Traced)] if isinstance(one, Simple) else []
         name = words[0].text if words else ""
         if name in {"[", "test"}:
+            state.status = ""
             return self.test(words[1:-1] if name == "[" else words[1:], state)
         if name == "getopts":
             return self._getopts([it.text for it in self.fields(words[1:], state)], state)
         self.step(one, state)
-        return name != "false" if name in {"true", ":", "false"} else otherwise
+        return {"": None, "ok": otherwise}.get(state.status, state.status == "0")
 
     def _truth_of_chain(self, one: Chain, state: State, otherwise: bool | None) -> bool | None:
         value = self.truth(one.first, state, otherwise=otherwise)
@@ -534,27 +702,34 @@ class Shell:
     def arithmetic(self, text: Traced, state: State) -> int | None:
         """Return what an expression counts; None where it is not known. Assignments in it take place."""
         whole = self.text(text, state).text.strip()
-        assigned = re.fullmatch(r"([A-Za-z_]\w*)\s*(?:([-+*/]?)=(?!=)|(\+\+|--))\s*(.*)", whole, re.DOTALL)
-        if not assigned:
-            return self.count(whole, state)
-        operator, right = (assigned[2], assigned[4]) if not assigned[3] else (assigned[3][0], "1")
-        value = self.count(f"{assigned[1]} {operator} ({right})" if operator else right, state)
-        state.variables[assigned[1]] = mark(assigned[1]) if value is None else untraced(str(value))
+        value = self.count(whole, state, lambda name, number: self._put(name, untraced(str(number)), state))
+        if value is None:
+            for name in assigned_in(whole):
+                self._put(name, mark(name), state)
         return value
 
-    def count(self, text: str, state: State) -> int | None:
-        """Return what an expression without assignments counts."""
+    def count(self, text: str, state: State, assign: Callable[[str, int], object] | None = None) -> int | None:
+        """Return what an expression counts; without `assign` nothing is assigned in it."""
 
         def number(name: str) -> str | None:
-            value = self.value(name, state)
-            return value.text if isinstance(value, Traced) and known(value.text) else None
+            name, _, index = name.removesuffix("]").partition("[")
+            value = (self._named(name, index or None, state)[0] or [EMPTY])[0] if index else self.value(name, state)
+            value = (_listed(value) or [EMPTY])[0] if value is not None else None
+            return value.text if value and known(value.text) else None
 
-        return whole_number(text, number) if known(text) else None
+        return whole_number(text, number, assign) if known(text) else None
+
+    def _put(self, name: str, value: Traced, state: State) -> None:
+        """Set a variable, or an element of one."""
+        name, _, index = name.removesuffix("]").partition("[")
+        key = untraced(index) if index else None
+        self.assign(Assignment(name, key, False, value, fields_at([value])), state, expanded=True)
 
     # --- variables
 
     def value(self, name: str, state: State) -> Value | None:
         """Return a variable; None for one that nobody sets."""
+        name = state.names.get(name, name)
         if name in self.given and name.isidentifier():
             return untraced(self.given[name])
         if name in state.variables:
@@ -567,6 +742,8 @@ class Shell:
             return untraced(str(len(state.positional)))
         if name == "0":
             return untraced(str(self.path))
+        if name == "?":
+            return untraced({"": "$(status)", "ok": "0"}.get(state.status, state.status))
         return state.argument(int(name[:4])) if name.isdecimal() else None
 
     def empty(self, value: Value | None, state: State) -> bool:
@@ -580,42 +757,56 @@ class Shell:
         """Whether nobody sets a variable."""
         return name not in self.given and name not in state.unknown and name not in state.variables
 
-    def assign(self, one: Assignment, state: State) -> None:
+    def assign(self, one: Assignment, state: State, *, expanded: bool = False) -> None:
         """Follow an assignment."""
-        name = one.name
+        name = state.names.get(one.name, one.name)
         state.places[name] = one.at
         before = state.variables.get(name)
         if isinstance(one.value, tuple):
             values = self._table(one.value, state)
             if isinstance(values, tuple) and one.append:
                 values = (*_listed(before), *values)
+            elif isinstance(before, dict) and isinstance(values, dict) and one.append:
+                values = {**before, **values}
             state.variables[name] = values
-        elif one.key is not None:
+            return
+        value = one.value if expanded else self.text(one.value, state)
+        key = None if one.key is None else self._key(one.key, before, state)
+        if key is not None:
             table = dict(before) if isinstance(before, dict) else {str(i): it for i, it in enumerate(_listed(before))}
-            table[self.text(one.key, state).text] = self.text(one.value, state)
+            table[key] = joined([table.get(key, EMPTY), value]) if one.append else value
             state.variables[name] = table
-        else:
-            value = self.text(one.value, state)
-            if one.append and isinstance(before, tuple):
-                before = joined(before[:1])
-            value = joined([before, value]) if one.append and isinstance(before, Traced) else value
-            found = _MARK.fullmatch(value.text)
-            (self.computed.add if found and "$((" in one.value.text else self.computed.discard)(name)
-            if found and not found[1]:
-                state.unknown[name] = f"is the output of a command ({self.place(one.at)})"
-                value = mark(name)
-            elif name in state.unknown and value.text != f"${{{name}}}":
-                del state.unknown[name]
-            state.variables[name] = value
+            return
+        whole, before = before, (_listed(before) or [EMPTY])[0] if before is not None else None
+        counted = self.count(value.text, state) if name in state.counted else None
+        if counted is not None:
+            added = self.count(before.text, state) if one.append and before is not None else 0
+            value = untraced(str(counted + (added or 0)))
+        elif one.append and before is not None:
+            value = joined([before, value])
+        found = _MARK.fullmatch(value.text)
+        (self.computed.add if found and "$((" in one.value.text else self.computed.discard)(name)
+        if found and not found[1]:
+            state.unknown[name] = f"is the output of a command ({self.place(one.at)})"
+            value = mark(name)
+        elif name in state.unknown and value.text != f"${{{name}}}":
+            del state.unknown[name]
+        state.variables[name] = (value, *whole[1:]) if isinstance(whole, tuple) else value
+
+    def _key(self, key: Traced, table: Value | None, state: State) -> str:
+        """Return of which element a key is: in a list what it counts to."""
+        text = self.text(key, state).text
+        listed = not isinstance(table, dict) or (bool(table) and all(it.isdecimal() for it in table))
+        number = self.count(text, state) if listed else None
+        return text if number is None else str(number + (len(_listed(table)) if number < 0 else 0))
 
     def _table(self, words: tuple[Traced, ...], state: State) -> Value:
         keys = [re.match(r"\[([^\]]+)\]=", word.text) for word in words]
         if words and all(keys):
-            return {
-                key[1].strip("'\""): self.text(word.cut(key.end()), state)
-                for key, word in zip(keys, words, strict=True)
-                if key
-            }
+            pairs = [(self.text(untraced(key[1]), state).text, self.text(word.cut(key.end()), state))
+                     for key, word in zip(keys, words, strict=True) if key]  # fmt: skip
+            numbers = all(name.isdecimal() and len(name) < 9 for name, _ in pairs)
+            return dict(sorted(pairs, key=lambda pair: int(pair[0])) if numbers else pairs)
         return tuple(self.fields(words, state))
 
     # --- expansion
@@ -627,7 +818,7 @@ class Shell:
     def fields(self, words: Iterable[Traced], state: State) -> list[Traced]:
         """Return the fields of words."""
         found: list[Traced] = []
-        for word in words:
+        for word in (part for one in words for part in braced(one, MAX_FIELDS)):
             found += self._expand(word, state, splitting=True)
             if len(found) > MAX_FIELDS:
                 raise InputError("command too long to follow", place=self.place(word.at[0] if word.at else NOWHERE))
@@ -657,7 +848,8 @@ class Shell:
         if text.startswith('$"', at):  # a text that may be translated
             return [EMPTY], False, at + 1
         if text.startswith("$'", at):
-            return [word.cut(at + 2, end - 1)], False, end
+            inside = word.cut(at + 2, end - 1)
+            return [_unescaped(inside.text) if "\\" in inside.text else inside], False, end
         found = _NAME.match(text, at + 1)
         if not found:
             return [word.cut(at, at + 1)], False, at + 1
@@ -677,16 +869,16 @@ class Shell:
 
     def _named(self, name: str, key: str | None, state: State) -> tuple[list[Traced], bool]:
         value = self.value(name, state)
-        if name in {"?", "!", "$", "-"}:
+        if name in {"!", "$", "-"}:
             return [untraced("0")], False
         if value is None:
             return [mark(name)], False
         if "*" in {key, name}:
-            return [joined(_listed(value), " ")], False
+            return [joined(_listed(value), self.separators(state)[:1])], False
         if "@" in {key, name}:
             return _listed(value), True
         if key is not None and not isinstance(value, Traced):
-            index = self.text(untraced(key.strip("'\"")), state).text
+            index = self._key(untraced(key), value, state)
             table = value if isinstance(value, dict) else {str(i): it for i, it in enumerate(value)}
             last = REST.fullmatch(value[-1].text) if isinstance(value, tuple) and value else None
             if last and index.isdecimal() and int(index[:4]) >= len(value) - 1:
@@ -694,9 +886,6 @@ class Shell:
             if not known(index):  # of which element nobody says: `$SLURM_ARRAY_TASK_ID`
                 self.offer(index, table)
                 return [untraced(_open(index))], False
-            if index not in table and isinstance(value, tuple):
-                number = self.count(index, state)
-                index = str(number if number is None or number >= 0 else number + len(value))
             return [table.get(index, EMPTY)], False
         return [value if isinstance(value, Traced) else (_listed(value) or [EMPTY])[0]], False
 
@@ -709,8 +898,10 @@ class Shell:
         operation = body.cut(found.start(5))
         if indirect:
             named = self.value(name, state)
-            if isinstance(named, dict) and key:
-                return [untraced(one) for one in named], True
+            if key and not isinstance(named, Traced):
+                return [
+                    untraced(str(one)) for one in (named if isinstance(named, dict) else range(len(named or ())))
+                ], True
             name = named.text if isinstance(named, Traced) and known(named.text) else name
         value = self.value(name, state)
         if length:
@@ -734,17 +925,16 @@ class Shell:
         sign = operation.text.lstrip(":")[0]
         rest = operation.cut(operation.text.index(sign) + 1)
         value = values[0] if values else None
-        colon = operation.text.startswith(":") or sign in "-="
-        absent = self.empty(value, state) if colon else self.is_unset(name, state)
+        set_empty = name in state.variables or (name.isdecimal() and 0 < int(name[:4]) <= len(state.positional))
+        set_empty &= value is not None and not value.text and not operation.text.startswith(":")
+        absent = self.empty(value, state) and not set_empty
         if sign == "?":
             if absent:
                 state.unknown.setdefault(name, "has to be given")
                 return [mark(name)], False
             return values, several
         if sign == "+":
-            if absent:
-                return [EMPTY], False
-            return self._expand(rest, state, splitting=False) or [EMPTY], False
+            return [] if absent else self._expand(rest, state, splitting=False), True
         if not absent:
             return values, several
         default = joined(self._expand(rest, state, splitting=False), " ")
@@ -758,8 +948,10 @@ class Shell:
         rest = operation.text
         if not known(value.text):
             return value
-        if rest in {"^^", ",,"}:
-            return untraced(value.text.upper() if rest == "^^" else value.text.lower())
+        if rest in {"^^", ",,", "^", ","}:
+            size = len(value.text) if len(rest) > 1 else 1
+            first = value.text[:size]
+            return untraced((first.upper() if "^" in rest else first.lower()) + value.text[size:])
         part = re.fullmatch(r":\s*(-?\d+)(?::\s*(-?\d+))?", rest)
         if part:
             start = max(int(part[1][:6]) + (len(value.text) if part[1].startswith("-") else 0), 0)
@@ -767,14 +959,17 @@ class Shell:
             return value.cut(start, start + size if size >= 0 else size)
         ends = re.match(r"##?|%%?", rest)
         if ends:
-            pattern = translate(self.text(operation.cut(ends.end()), state).text)
+            pattern = _pattern(self.text(operation.cut(ends.end()), state).text)
             return _trimmed(value, pattern, ends[0])
         swap = re.match(r"//?[#%]?", rest)
         if swap:
             old, _, new = rest[swap.end() :].replace(r"\/", "\0").partition("/")
             old, new = (self.text(untraced(it.replace("\0", "/")), state).text for it in (old, new))
             count = 0 if swap[0].startswith("//") else 1
-            pattern = translate(old).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
+            pattern = _pattern(old).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
+            pattern = (
+                rf"\A(?:{pattern})" if swap[0][-1] == "#" else rf"(?:{pattern})\Z" if swap[0][-1] == "%" else pattern
+            )
             return untraced(re.sub(pattern, lambda _: new, value.text[:2000], count=count)) if old else value
         return value
 
@@ -786,114 +981,150 @@ class Shell:
             statements = Parser(text).script()
         except SyntaxProblem:
             statements = ()
-        inner, found = state.copy(), None
+        inner, found, marked = state.copy(), None, self._marked()
+        printing, self._printing = self._printing, True
         self.depth += 1
-        if self.depth < MAX_DEPTH and len(statements) == 1:
-            one = statements[0]
-            if isinstance(one, Chain) and one.rest[-1][0] == "&&":  # cd "$(dirname "$0")" && pwd
-                one = one.rest[-1][1]
-            if isinstance(one, Simple):
-                found = self.simple(one, inner, printing=True)
-            elif isinstance(one, Pipe) and all(isinstance(part, Simple) for part in one.parts):
-                for index, part in enumerate(one.parts):
-                    if isinstance(part, Simple) and (found is not None or not index):
-                        found = self.simple(part, inner, found, printing=True)
+        if self.depth < MAX_DEPTH and statements:
+            found = self.captured(partial(self.run, statements, inner))
         self.depth -= 1
+        self._printing = printing
+        self._back(marked)
         if found is None:
             return untraced(_open(re.sub(r"[\s$]+", "_", text.text.strip())[:60]))
         return found.cut(0, len(found.text.rstrip("\n")))
 
-    def simple(self, one: Simple, state: State, read: Traced | None = None, *, printing: bool = False) -> Traced | None:
-        """Follow a command and return what it prints, where that is known.
-
-        Args:
-            read: what it reads.
-            printing: only what it prints is wanted.
-        """
+    def simple(self, one: Simple, state: State) -> None:
+        """Follow a command."""
+        first, plain = next(iter(one.words), EMPTY), [word for word in one.words if isinstance(word, Traced)]
         if not one.words:
             for assignment in one.assignments:
                 self.assign(assignment, state)
-            return None
-        first, plain = one.words[0], [word for word in one.words if isinstance(word, Traced)]
+            state.status = "ok" if any("$(" in str(it.value) or "`" in str(it.value) for it in one.assignments) else "0"
+            if one.redirects and not one.assignments:
+                self.show(self._read_by(one.redirects, state))  # `$(< file)`
+            return
         name = first.text if isinstance(first, Traced) else ""
-        if name in {"export", "declare", "local", "readonly", "typeset"}:
+        if name in DECLARING:
             self._declare(one, name, state)
-            return None
+            return
         inner = state.copy() if one.assignments else state
         for assignment in one.assignments:
             self.assign(assignment, inner)
         fields = self.fields(plain, inner)
         if not fields:
-            return None
-        below = heredoc(one.redirects)
-        if below is not None:
-            read = below.body if below.quoted else joined(self._expand(below.body, inner, splitting=False, quoted=True))
-        string = next((it.target for it in one.redirects if it.operator == "<<<"), None)
-        read = self.text(string, inner) if isinstance(string, Traced) else read
-        file = next((it.target for it in one.redirects if it.operator == "<"), None)
-        read = self.written(self.text(file, inner).text, state) if isinstance(file, Traced) else read
-        printed = self._printed(fields, inner, read)
-        if printed is None and printing and re.fullmatch(r"python[\d.]*", PurePosixPath(fields[0].text).name):
+            return
+        name = PurePosixPath(fields[0].text).name
+        state.status = {"false": "1", "true": "0"}.get(
+            name, "" if name in QUESTIONS else "ok" if name not in QUIET else "0"
+        )
+        follow = partial(self._command, one, fields, state, inner)
+        if fields[0].text in state.functions:
+            self.redirected(one.redirects, state, follow)
+        else:
+            follow()
+
+    def _command(self, one: Simple, fields: list[Traced], state: State, inner: State) -> None:
+        read = self._read_by(one.redirects, inner)
+        own = fields[0].text in state.functions
+        printed = None if own else self._printed(fields, inner, read, state)
+        if printed is None and self._printing and re.fullmatch(r"python[\d.]*", PurePosixPath(fields[0].text).name):
             printed = _printed_by_python(fields[1:], read)
-        self._write(one.redirects, fields, printed, state, inner)
-        self._copy([it.text for it in fields], state)
-        if printed is not None or printing:
-            return printed
-        environment = {it.name: self._as_text(inner.variables.get(it.name)) for it in one.assignments}
-        if not self._builtin(fields, state, read):
-            self.command(inner, fields, environment, read)
-        return None
+        if not own:
+            self._write(one.redirects, fields, printed, state, inner)
+            self._copy([it.text for it in fields], state)
+        elsewhere = any(it.operator in _WRITING and not it.errors for it in one.redirects) or any(
+            it.operator == ">&" and not it.errors and it.target.text == "2" for it in one.redirects
+            if isinstance(it.target, Traced)
+        )  # fmt: skip
+        if printed is None and not self._builtin(fields, state, read, self.separators(inner)):
+            environment = {it.name: self._as_text(inner.variables.get(it.name)) for it in one.assignments}
+            if not self._printing:
+                self.command(inner, fields, environment, read)
+        elif printed is None and (own or fields[0].text in QUIET):
+            return
+        if not elsewhere:
+            self.show(printed)
+
+    def separators(self, state: State) -> str:
+        """Return at which characters texts split into fields."""
+        value = state.variables.get("IFS")
+        return value.text if isinstance(value, Traced) and known(value.text) else BLANKS
 
     def _as_text(self, value: Value | None) -> Traced:
         return value if isinstance(value, Traced) else joined(_listed(value), " ")
 
     def _declare(self, one: Simple, name: str, state: State) -> None:
+        words = [word.text for word in one.words[1:] if isinstance(word, Traced)]
+        flags = "".join(word for word in words if word.startswith("-"))
         for word in one.words[1:]:
             if isinstance(word, Assignment):
-                self.assign(word, state)
                 declared = word.name
+                value = self.text(word.value, state) if isinstance(word.value, Traced) else EMPTY  # `local A=$A`
+                self._own(name, flags, declared, state)
+                state.counted |= {declared} if "i" in flags else set()
+                if "n" in flags:
+                    state.names[declared] = value.text
+                elif isinstance(word.value, Traced) and not word.key:
+                    self.assign(word._replace(value=value), state, expanded=True)
+                else:
+                    self.assign(word, state)
             else:
-                declared = self.text(word, state).text
-                if declared.startswith("-"):
-                    continue
-                for item in declared.split():
-                    head, equals, rest = item.partition("=")
+                declared = ""
+                for item in self.fields([word], state) if not word.text.startswith("-") else ():
+                    declared, equals, _ = item.text.partition("=")
+                    self._own(name, flags, declared, state)
+                    state.counted |= {declared} if "i" in flags else set()
                     if equals:
-                        state.variables[head] = untraced(rest)
-                    declared = head
-            if name == "export":
+                        state.variables[declared] = item.cut(len(declared) + 1)
+            if name == "export" or "x" in flags:
                 state.exported.add(declared)
+
+    def _own(self, how: str, flags: str, name: str, state: State) -> None:
+        """Begin with a variable that is declared: in a function it is the function's own."""
+        if how in {"local", "declare", "typeset"} and self.calls and "g" not in flags:
+            state.local.setdefault(name, state.variables.get(name))
+        if "A" in flags and not isinstance(state.variables.get(name), dict):
+            state.variables[name] = {}
 
     def _write(
         self, redirects: Sequence[Redirect], fields: list[Traced], printed: Traced | None, state: State, inner: State
     ) -> None:
         """Keep what a command writes into a file."""
-        if printed is None:
+        if printed is None and fields:
             self._derive(fields, redirects, inner)
-            return
         targets = [it for it in redirects if it.operator in {">", ">>", ">|"} and not it.errors]
         names = [
             (self.text(it.target, inner).text, it.operator) for it in targets if not isinstance(it.target, Heredoc)
         ]
-        if fields[0].text == "tee":
+        if fields and fields[0].text == "tee":
             names += [(it.text, ">") for it in fields[1:] if not it.text.startswith("-")]
         for target, operator in names:
             before = state.text(target) if operator == ">>" else None
-            state.write(target, joined([before, printed]) if before is not None else printed)
+            if printed is not None:
+                state.write(target, joined([before, printed]) if before is not None else printed)
+            elif operator != ">>":
+                state.texts.pop(str(PurePosixPath(target)), None)
 
-    def _printed(self, fields: list[Traced], state: State, read: Traced | None) -> Traced | None:
+    def _printed(self, fields: list[Traced], state: State, read: Traced | None, outer: State) -> Traced | None:
         """Return what some plain commands print; None of others."""
         name, rest = PurePosixPath(fields[0].text).name, fields[1:]
         words = [it for it in rest if not re.fullmatch(r"-[A-Za-z]+", it.text)]
         if name in {"expr", "bc"}:
             counted = " ".join(it.text for it in rest) if name == "expr" else read.text.strip() if read else ""
+            counted = re.sub(r"\b0+(?=\d)", "", counted if name == "expr" else counted.replace("^", "**"))
             value = self.count(counted, state)
             return None if value is None else untraced(str(value))
         if name in {"dirname", "basename"} and words:
             path = PurePosixPath(words[0].text)
-            return untraced(str(path.parent if name == "dirname" else path.name))
+            end = words[1].text if len(words) > 1 else ""
+            return untraced(str(path.parent) if name == "dirname" else path.name.removesuffix(end))
+        if name == "seq":
+            return _sequence([it.text for it in rest])
         if name == "echo":
-            return joined([joined(words, " "), untraced("\n")])
+            flags = list(takewhile(lambda it: re.fullmatch(r"-[neE]+", it.text), rest))
+            line = joined(rest[len(flags) :], " ")
+            line = _unescaped(line.text) if any("e" in it.text for it in flags) and "\\" in line.text else line
+            return line if any("n" in it.text for it in flags) else joined([line, untraced("\n")])
         if name in {"tee", "envsubst"} or (name == "cat" and not words):
             return read
         if name == "cat":
@@ -902,13 +1133,29 @@ class Shell:
             return words[-1] if name != "command" or any(it.text in {"-v", "-V"} for it in rest) else None
         if name in {"realpath", "readlink"}:
             return words[-1] if words else None
-        if name in {"tr", "wc", "grep", "cut", "awk"}:
+        if name in {"tr", "wc", "cut", "awk"}:
             return _filtered(name, rest, read)
         simple: Mapping[str, Callable[[], Traced | None]] = {
             "sed": lambda: self._sed(rest, state, read), "getopt": lambda: _getopt(rest),
-            "printf": lambda: _formatted(words), "pwd": lambda: untraced("."),
+            "printf": lambda: self._formatted(rest, outer), "pwd": lambda: untraced("."),
+            "grep": lambda: self._searched(rest, outer, read),
         }  # fmt: skip
         return simple[name]() if name in simple else None
+
+    def _formatted(self, words: list[Traced], state: State) -> Traced | None:
+        """Follow `printf`, perhaps into a variable."""
+        if not words or words[0].text != "-v":
+            return _formatted(words)
+        state.variables[words[1].text] = _formatted(words[2:]) or mark(words[1].text)
+        return EMPTY
+
+    def _searched(self, words: list[Traced], state: State, read: Traced | None) -> Traced | None:
+        """Follow `grep` in a known text."""
+        found = _searched([it.text for it in words], read.text) if read is not None else None
+        if found is None:
+            return _filtered("grep", words, read)
+        state.status = str(int(not found))
+        return EMPTY
 
     def written(self, name: str, state: State) -> Traced | None:
         """Return what the script wrote into a file, or what the file holds."""
@@ -962,7 +1209,7 @@ class Shell:
 
     # --- commands of the shell itself
 
-    def _builtin(self, fields: list[Traced], state: State, read: Traced | None) -> bool:
+    def _builtin(self, fields: list[Traced], state: State, read: Traced | None, separators: str) -> bool:
         """Follow a command of the shell; return whether it is one."""
         name, rest = fields[0].text, fields[1:]
         if name in state.functions:
@@ -970,25 +1217,35 @@ class Shell:
             self._call(state.functions[name], tuple(rest), state)
             self.calls.pop()
         elif name in {"exit", "return", "break", "continue"}:
-            state.ended = name
-            self.ends += [fields[0].at[0]] if name == "exit" and fields[0].at else []
-        elif name == "eval":
-            self.run_text(joined(rest, " "), state)
+            self._end(fields, state)
         elif name in {"source", "."} and rest:
             self._source(rest, state)
-        elif name == "read":
-            self._read(rest, state, read)
-        elif name == "let":
-            for it in rest:
-                self.arithmetic(it, state)
-        elif name == "getopts":
-            self._getopts([it.text for it in rest], state)
+        elif name in {"read", "mapfile", "readarray"}:
+            self._read(name, rest, state, read, separators)
+        elif name == "exec" and rest:
+            if not self._printing:
+                self.command(state, rest, {}, read)
+            state.ended = "exit"
+        elif name in {"eval", "let", "getopts"}:
+            follow: Mapping[str, Callable[[], object]] = {
+                "eval": lambda: self.run_text(joined(rest, " "), state),
+                "let": lambda: [self.arithmetic(it, state) for it in rest],
+                "getopts": lambda: self._getopts([it.text for it in rest], state),
+            }
+            follow[name]()
         elif name in {"unset", "shift", "set", *_GOING}:
             state.folder = self._gone(name, rest, state)
             _forget(name, rest, state)
         else:
             return name in NOTHING
         return True
+
+    def _end(self, fields: list[Traced], state: State) -> None:
+        """Follow `exit 1`, `return`, `break 2`."""
+        name, number = fields[0].text, fields[1].text[:3] if len(fields) > 1 else ""
+        state.ended, state.levels = name, int(number) if number.isdecimal() else 1
+        state.status = number if number.isdecimal() and name == "return" else "" if number else state.status
+        self.ends += [fields[0].at[0]] if name == "exit" and fields[0].at else []
 
     def where(self, state: State) -> Path:
         """Return what files that a script names are looked for beside: the script, or its name where it has gone."""
@@ -1011,28 +1268,43 @@ class Shell:
         return None
 
     def _call(self, body: tuple[Statement, ...], arguments: tuple[Traced, ...], state: State) -> None:
-        before = state.positional, state.rest
+        before, local, state.local = (state.positional, state.rest), state.local, {}
         state.take(arguments)
-        self.run(body, state)
+        with self._left(state, "return", next(reversed(self.calls), NOWHERE)):
+            self.run(body, state)
         state.positional, state.rest = before
         state.ended = "" if state.ended == "return" else state.ended
+        for name, value in state.local.items():
+            state.names.pop(name, None)
+            state.counted.discard(name)
+            if value is None:
+                state.variables.pop(name, None)
+            else:
+                state.variables[name] = value
+        state.local = local
 
     def _source(self, rest: list[Traced], state: State) -> None:
         name = rest[0].text
         text = state.text(name)
         path = self.find(name, self.where(state)) if text is None and known(name) else None
-        if path is not None:
-            self.run_file(path, state)
-        elif text is not None:
-            self.run_text(text, state)
-        elif not re.search(r"activate|bashrc|profile|conda|modules?\b|spack|lmod", name):
-            self.missing.append((name, fields_at(rest)))
+        before = state.positional, state.rest
+        if len(rest) > 1:
+            state.take(rest[1:])
+        with self._left(state, "return", fields_at(rest)):
+            if path is not None:
+                self.run_file(path, state)
+            elif text is not None:
+                self.run_text(text, state)
+            elif not re.search(r"activate|bashrc|profile|conda|modules?\b|spack|lmod", name):
+                self.missing.append((name, fields_at(rest)))
+        if len(rest) > 1:
+            state.positional, state.rest = before
         state.ended = "" if state.ended == "return" else state.ended
 
     def _getopts(self, words: list[str], state: State) -> bool | None:
         """Follow `getopts LETTERS NAME`; return whether there is one more option, None where that is not known."""
-        if len(words) < 2 or (state.rest and not state.positional):
-            return None
+        if len(words) < 2 or (state.rest and not state.positional):  # none that anybody gave
+            return False
         letters, name = words[:2]
         index = state.variables.get("OPTIND")
         at = int(index.text[:4]) if isinstance(index, Traced) and index.text.isdecimal() else 1
@@ -1048,28 +1320,51 @@ class Shell:
         state.variables["OPTIND"] = untraced(str(at + (2 if takes and not glued else 1)))
         return True
 
-    def _read(self, rest: list[Traced], state: State, read: Traced | None) -> None:
-        """Follow `IFS=, read -r A B <<< "$X"`."""
+    def _read(self, how: str, rest: list[Traced], state: State, read: Traced | None, separators: str) -> None:
+        """Follow `IFS=, read -r A B <<< "$X"`, and `mapfile -t A` by lines."""
         names = [it.text for it in rest if it.text and not it.text.startswith("-")]
+        if how != "read" and read is not None:
+            lines = re.finditer(r"[^\n]+|(?<=\n)(?=\n)", read.text)
+            state.variables[names[-1] if names else "MAPFILE"] = tuple(read.cut(*it.span()) for it in lines)
+            return
         whole = any(re.fullmatch(r"-\w*d", one.text) and not two.text for one, two in pairwise(rest))
         if whole and read is not None and len(names) == 1:
             state.variables[names[0]] = read  # `read -r -d '' ARGS <<EOF` takes all of it
             return
+        state.status = ""
         if read is None:
             for name in names:
                 state.variables[name] = mark(name)
                 state.unknown[name] = "is read while the script runs"
             return
-        parts = [read.cut(it.start(), it.end()) for it in re.finditer(r"[^,:;\s]+", read.text)]
+        end = read.text.find("\n") + 1 or len(read.text)
+        line = read.cut(0, end)
+        line = line.cut(0, len(line.text.rstrip("\n")))
+        if read is state.input:
+            state.input = read.cut(end)
+        state.status = "0" if read.text else "1"
         if any(it.text.startswith("-") and "a" in it.text for it in rest):
-            state.variables[names[-1] if names else "REPLY"] = tuple(parts)
+            state.variables[names[-1] if names else "REPLY"] = tuple(split(line, separators))
             return
-        for name, part in zip(names, parts, strict=False):
-            state.variables[name] = part
+        for number, name in enumerate(names):
+            parts = split(line, separators)
+            state.variables[name] = parts[0] if parts else EMPTY
+            if number == len(names) - 1:
+                blanks = "".join(it for it in separators if it.isspace())
+                kept = line.text.strip(blanks) if blanks else line.text
+                at = line.text.find(kept)
+                state.variables[name] = line.cut(at, at + len(kept))
+            elif parts:
+                line = line.cut(line.text.find(parts[0].text) + len(parts[0].text))
+                line = line.cut(1) if line.text[:1] and not line.text[0].isspace() else line
 
 
 def _formatted(words: list[Traced]) -> Traced | None:
     """Return what `printf FORMAT WORDS` prints, for formats of texts and plain numbers."""
+    if words and re.fullmatch(r"%0?\dd(\\n)?", words[0].text) and len(words) == 2 and words[1].text.isdecimal():
+        return untraced(
+            (words[0].text.removesuffix("\\n") + words[0].text[3:].partition("d")[2]) % int(words[1].text[:18])
+        )
     if not words or re.search(r"%[^sd%]", words[0].text):
         return None
     parts = [_unescaped(part) for part in re.split(r"%[sd]", words[0].text.replace("%%", "%"))]
@@ -1083,8 +1378,41 @@ def _formatted(words: list[Traced]) -> Traced | None:
     return joined(found)
 
 
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "e": "\x1b"}
+
+
 def _unescaped(text: str) -> Traced:
-    return untraced(text.replace("\\n", "\n").replace("\\t", "\t"))
+    def meant(found: re.Match[str]) -> str:
+        one = found[1]
+        return chr(int(one[1:], 16)) if one[0] == "x" and one[1:] else _ESCAPES.get(one, one)
+
+    return untraced(re.sub(r"\\(x[0-9a-fA-F]{1,2}|.)", meant, text, flags=re.DOTALL))
+
+
+def _sequence(words: list[str]) -> Traced | None:
+    """Return what `seq FIRST STEP LAST` prints, of whole numbers; `-s` says what stands between them."""
+    between = "\n"
+    while words and re.match(r"-[sw]", words[0]):
+        between = words[0][2:] or (words[1:] or [""])[0] if words[0][1] == "s" else between
+        words = words[2 if words[0] == "-s" else 1 :]
+    if not 0 < len(words) < 4 or not all(re.fullmatch(r"-?\d{1,9}", it) for it in words):
+        return None
+    first, *more = (int(it) for it in words)
+    low, step, high = {0: (1, 1, first), 1: (first, 1, *more), 2: (first, *more)}[len(more)]
+    found = range(low, high + (1 if step > 0 else -1), step) if step else ()
+    return untraced(between.join(map(str, found)) + "\n" * bool(found)) if len(found) <= MAX_FIELDS else None
+
+
+def _searched(words: list[str], text: str) -> bool | None:
+    """Return whether `grep -q TEXT` finds it; None where it prints, or the pattern is not followed."""
+    flags = "".join(it[1:] for it in words if re.fullmatch(r"-[a-zA-Z]+", it))
+    plain = [it for it in words if not it.startswith("-")]
+    if "q" not in flags or set(flags) - set("qiEFxs") or len(plain) != 1 or not known(text):
+        return None
+    text, wanted = (text.lower(), plain[0].lower()) if "i" in flags else (text, plain[0])
+    found = [wanted in line if re.fullmatch(r"[\w ,:/-]+", wanted) else _matched(line[:500], wanted)
+             for line in text.split("\n")]  # fmt: skip
+    return None if None in found or "x" in flags else any(found)
 
 
 def _filtered(name: str, words: list[Traced], read: Traced | None) -> Traced | None:
@@ -1140,6 +1468,11 @@ def _forget(name: str, rest: list[Traced], state: State) -> None:
     """Follow `unset`, `shift` and `set --`."""
     if name == "unset":
         for it in rest:
+            key, table = it.text.partition("[")[::2], state.variables.get(it.text.partition("[")[0])
+            if key[1] and not isinstance(table, Traced):
+                kept = table if isinstance(table, dict) else dict(enumerate(table or ()))
+                state.variables[key[0]] = {str(at): one for at, one in kept.items() if f"{at}]" != key[1]}
+                continue
             state.variables.pop(it.text, None)
             state.unknown.pop(it.text, None)
     elif name == "shift":
@@ -1154,6 +1487,7 @@ class _Expansion:
     def __init__(self, shell: Shell, state: State, *, splitting: bool, quoted: bool) -> None:
         self.shell, self.state, self.splitting, self.quoted = shell, state, splitting, quoted
         self.fields: list[list[Traced]] = []
+        self.separators = shell.separators(state)
         self.fresh = True
         """Whether the next piece starts a field."""
 
@@ -1213,11 +1547,12 @@ class _Expansion:
                 self.add(value)
             return
         for number, value in enumerate(values):
-            self.fresh |= value.text[:1].isspace() or (several and number > 0)
-            for index, piece in enumerate(split(value)):
+            blanks = [it for it in self.separators if it.isspace()]
+            self.fresh |= value.text[:1] in blanks or (several and number > 0)
+            for index, piece in enumerate(split(value, self.separators)):
                 self.fresh |= index > 0
                 self.add(piece)
-            self.fresh |= value.text[-1:].isspace()
+            self.fresh |= value.text[-1:] != "" and value.text[-1:] in self.separators
 
 
 _GOING = ("cd", "pushd", "popd")
@@ -1302,7 +1637,7 @@ class _Testing:
         if operator == "=~":
             return two in one if quoted and right.text[-1] == right.text[0] else _matched(one[:500], two)
         if operator in {"=", "==", "!="}:
-            same = one == two if quoted else re.fullmatch(translate(two), one) is not None
+            same = one == two if quoted or not self.double else re.fullmatch(_pattern(two), one) is not None
             return same is (operator != "!=")
         if not one.strip() or not two.strip():  # an error of `[`, which has no empty numbers; `[[` counts them as 0
             if not self.double:
@@ -1360,6 +1695,21 @@ def _open(text: str) -> str:
 
 def _only_list(text: str) -> bool:
     return re.fullmatch(r"\$\{[A-Za-z_]\w*\[@\]\}|\$@|\$\{@\}", text) is not None
+
+
+def _first_word(one: Simple) -> str:
+    return one.words[0].text if one.words and isinstance(one.words[0], Traced) else ""
+
+
+def _pattern(text: str) -> str:
+    """Return a pattern of file names as a regular expression."""
+    return translate(text.replace("[^", "[!"))
+
+
+def _differing(one: State, two: State) -> list[str]:
+    """Return the variables that differ."""
+    names = {**one.variables, **two.variables}
+    return [name for name in names if not _same(one.variables.get(name), two.variables.get(name))]
 
 
 def _listed(value: Value | None) -> list[Traced]:

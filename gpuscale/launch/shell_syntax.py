@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from gpuscale.launch.traced import NOWHERE, Traced
+from gpuscale.launch.traced import NOWHERE, Traced, joined, untraced
 
 MAX_DEPTH = 30
 DECLARING = ("declare", "typeset", "export", "local", "readonly")
@@ -34,7 +35,7 @@ class Heredoc:
 
 
 class Redirect(NamedTuple):
-    """A redirection; `errors` where it is of the standard error alone."""
+    """A redirection, `<(` of what a command prints; `errors` where it is of the standard error alone."""
 
     operator: str
     target: Traced | Heredoc
@@ -66,15 +67,15 @@ class Branches(NamedTuple):
 
 
 class CaseStatement(NamedTuple):
-    """`case word in pattern) ...`."""
+    """`case word in pattern) ...`: patterns, what follows, and what ends it (`;;`, `;&` or `;;&`)."""
 
     word: Traced
-    arms: tuple[tuple[tuple[Traced, ...], tuple[Statement, ...]], ...]
+    arms: tuple[tuple[tuple[Traced, ...], tuple[Statement, ...], str], ...]
     at: int
 
 
 class Loop(NamedTuple):
-    """`for name in words` (None: the arguments; a C loop has no name), or `while` and `until` with a condition."""
+    """`for name in words` (None: the arguments), `while` and `until` with a condition, or a C loop: its three words."""
 
     kind: str
     name: str
@@ -93,7 +94,7 @@ class Function(NamedTuple):
 
 
 class Group(NamedTuple):
-    """`{ ... }` or, as a subshell, `( ... )`."""
+    """`{ ... }` or, as a subshell, `( ... )` and `... &`; also a loop and its like with redirections."""
 
     body: tuple[Statement, ...]
     subshell: bool
@@ -119,13 +120,13 @@ class Chain(NamedTuple):
 
 Statement = Simple | Test | Branches | CaseStatement | Loop | Function | Group | Pipe | Chain
 
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[[^\]\n]*\])?(\+?)=", re.ASCII)
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)", re.ASCII)
 _BLANK = re.compile(r"(?:[ \t\r]|\\\r?\n)*")
 _MORE = re.compile(r"(?:(?:#.*)?\n[ \t]*)+(?:--?[A-Za-z]|[+~]{0,2}\w+\.[\w.]+=)")
 """Comments or ends of lines, and then what only continues a command: an option, or a dotted name with its value."""
 _OPERATOR = re.compile(r"&>>|&>|<<<|<<-|<<|>>|>&|<&|<>|>\||[<>]")
+_ENDS_ARM = (";;", ";&")
 _CLOSING = ("then", "elif", "else", "fi", "do", "done", "esac", "}")
 
 
@@ -156,14 +157,16 @@ class Parser:
         found: list[Statement] = []
         while True:
             self.lines()
-            if self.at >= len(self.text) or self.text[self.at] == ")" or self.text.startswith(";;", self.at):
+            if self.at >= len(self.text) or self.text[self.at] == ")" or self.text.startswith(_ENDS_ARM, self.at):
                 break
             word = self.keyword()
             if word in until or word in _CLOSING:
                 break
-            found.append(self.chain())
+            start, one = self.at, self.chain()
             self.blank()
-            if self.text[self.at : self.at + 1] in {";", "&"} and not self.text.startswith(";;", self.at):
+            background = self.text[self.at : self.at + 1] == "&"
+            found.append(Group((one,), True, (), self.origin(start)) if background else one)
+            if background or (self.text[self.at : self.at + 1] == ";" and not self.text.startswith(_ENDS_ARM, self.at)):
                 self.at += 1
         self.depth -= 1
         return tuple(found)
@@ -189,7 +192,7 @@ class Parser:
             self.blank()
             if self.text[self.at : self.at + 1] == "\n":
                 self.newline()
-            elif self.text[self.at : self.at + 1] == ";" and not self.text.startswith(";;", self.at):
+            elif self.text[self.at : self.at + 1] == ";" and not self.text.startswith(_ENDS_ARM, self.at):
                 self.at += 1
             else:
                 return
@@ -283,8 +286,8 @@ class Parser:
             word = ""
         if word in compound:
             made: Statement = compound[word]()
-            self.redirects()
-            return made
+            redirects = self.redirects()
+            return Group((made,), False, redirects, self.origin(start)) if redirects else made
         if word == "{" or self.text[self.at : self.at + 1] == "(":
             self.at += 1
             body = self.statements(("}",))
@@ -310,12 +313,9 @@ class Parser:
             self.blank()
             if self.at >= len(self.text) or self.text[self.at] in "\n;|)":
                 break
-            descriptor = re.compile(r"\d+(?=[<>])|&(?=>)").match(self.text, self.at)
-            if self.text[self.at] == "&" and not descriptor:
+            if self.text[self.at] == "&" and not self.text.startswith("&>", self.at):
                 break
-            if descriptor and descriptor[0] != "&":
-                self.at = descriptor.end()
-            if _OPERATOR.match(self.text, self.at):
+            if re.compile(r"\d+[<>]").match(self.text, self.at) or _OPERATOR.match(self.text, self.at):
                 redirects += self.redirects()
                 continue
             declaring = bool(words) and isinstance(words[0], Traced) and words[0].text in DECLARING
@@ -372,8 +372,10 @@ class Parser:
             if self.at >= len(self.text) or self.text[self.at] in "\n;|":
                 continue
             if self.text[self.at] in "()&<>":  # process substitution, a placeholder
-                self.at += self.text.startswith((">(", "<("), self.at)
-                self.at = passed(self.text, self.at)
+                inside = self.text.startswith((">(", "<("), self.at)
+                start, self.at = self.at, passed(self.text, self.at + inside)
+                if operator[0] == "<" and inside:
+                    found.append(Redirect("<(", self.traced.cut(start + 2, self.at - 1)))
                 continue
             target = self.word()
             if operator[0] in {"<<", "<<-"}:
@@ -410,7 +412,7 @@ class Parser:
         self.blank()
         word = self.word()
         self.expect("in")
-        arms: list[tuple[tuple[Traced, ...], tuple[Statement, ...]]] = []
+        arms: list[tuple[tuple[Traced, ...], tuple[Statement, ...], str]] = []
         while True:
             self.lines()
             if self.keyword() == "esac" or self.at >= len(self.text):
@@ -426,10 +428,11 @@ class Parser:
                     self.at += 1
                     break
                 patterns.append(self.word())
-            arms.append((tuple(patterns), self.statements(("esac",))))
+            body = self.statements(("esac",))
             self.lines()
             ended = re.compile(r";;&|;&|;;").match(self.text, self.at)
             self.at = ended.end() if ended else self.at
+            arms.append((tuple(patterns), body, ended[0] if ended else ";;"))
 
     def loop(self) -> Loop:
         """Return a loop."""
@@ -440,10 +443,14 @@ class Parser:
         words: tuple[Traced, ...] | None = None
         condition: tuple[Statement, ...] = ()
         if kind in {"for", "select"} and self.text.startswith("((", self.at):
-            inside = self.at + 2
-            self.at = passed(self.text, self.at)
-            variable = _NAME.search(self.text, inside, self.at)
-            kind, name = "c", variable[0] if variable else ""
+            kind, inside, self.at = "c", self.at + 2, passed(self.text, self.at)
+            ends = [
+                inside - 1,
+                *(one.start() for one in re.finditer(";", self.text[: self.at]) if one.start() >= inside),
+            ]
+            words = tuple(self.traced.cut(one + 1, two) for one, two in pairwise([*ends, self.at - 2]))
+            if len(words) != 3:
+                raise SyntaxProblem("a loop that counts has three parts", start)
         elif kind in {"for", "select"}:
             name = self.word().text
             self.lines()
@@ -478,7 +485,8 @@ class Parser:
         """Return a function whose body follows."""
         self.lines()
         body = self.command()
-        return Function(name, body.body if isinstance(body, Group) else (body,), self.origin(start))
+        whole = isinstance(body, Group) and not body.subshell and not body.redirects
+        return Function(name, body.body if whole and isinstance(body, Group) else (body,), self.origin(start))
 
     def test(self) -> Test:
         """Return `[[ ... ]]` or `(( ... ))`."""
@@ -494,11 +502,6 @@ class Parser:
                 return Test(False, inside, self.origin(start))
             self.at = passed(self.text, self.at)
         raise SyntaxProblem("`[[` without `]]`", start)
-
-
-def heredoc(redirects: Sequence[Redirect]) -> Heredoc | None:
-    """Return the text that a command reads from a heredoc."""
-    return next((one.target for one in redirects if isinstance(one.target, Heredoc)), None)
 
 
 def passed(text: str, at: int) -> int:
@@ -528,3 +531,44 @@ def passed(text: str, at: int) -> int:
         if not closing:
             break
     return min(at, len(text))
+
+
+_SPAN = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?")
+
+
+def braced(word: Traced, most: int) -> list[Traced]:
+    """Return what `{a,b}` and `{1..4}` outside quotes make of a word, up to so many words."""
+    text, at = word.text, 0
+    while text.count("{") <= MAX_DEPTH and (at := _plain_brace(text, at)) < len(text):
+        ends, end = [at], at + 1
+        depth = 0
+        while end < len(text) and (text[end] != "}" or depth):
+            depth += (text[end] == "{") - (text[end] == "}")
+            ends += [end] if text[end] == "," and not depth else []
+            end = passed(text, end)
+        if end >= len(text):
+            break
+        span = _SPAN.fullmatch(text, at + 1, end)
+        tails = braced(word.cut(end + 1), most) if span or len(ends) > 1 else []
+        parts = _counted(span, most) if span else []
+        if not span:
+            parts = [it for one, two in pairwise([*ends, end]) for it in braced(word.cut(one + 1, two), most)]
+        if tails:
+            few = len(parts) * len(tails) <= most
+            return [joined([word.cut(0, at), part, tail]) for part in parts for tail in tails] if few else [word]
+        at += 1
+    return [word]
+
+
+def _plain_brace(text: str, at: int) -> int:
+    while at < len(text) and text[at] != "{":
+        at = passed(text, at)
+    return at
+
+
+def _counted(span: re.Match[str], most: int) -> list[Traced]:
+    first, last, step = int(span[1]), int(span[2]), abs(int(span[3] or 1)) or 1
+    padded = any(re.match(r"-?0\d", one) for one in span.groups()[:2])
+    width = max(len(span[1]), len(span[2])) if padded else 0
+    found = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+    return [untraced(f"{one:0{width}d}") for one in found[: most + 1]]

@@ -14,7 +14,8 @@ from gpuscale.presets.files import known_table
 _KNOWN = known_table("starters")
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
-LAUNCHERS, PROGRAMS, NOTHING = _KNOWN["launchers"], _KNOWN["programs"], _KNOWN["nothing"]
+LAUNCHERS, PROGRAMS, QUIET = _KNOWN["launchers"], _KNOWN["programs"], _KNOWN["quiet"]
+NOTHING, QUESTIONS = [*QUIET, *_KNOWN["nothing"]], _KNOWN["questions"]
 MODULES: Mapping[str, str] = _KNOWN["modules"]
 FILE_TOOLS = frozenset(_KNOWN["file_tools"])
 SCRIPT_ENDS = (".sh", ".slurm", ".sbatch", ".bash", ".pbs", ".lsf", ".job")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -65,6 +65,19 @@ class Traced:
 def untraced(text: str) -> Traced:
     """Return a text that stands in no file."""
     return Traced(text, array("q", [NOWHERE]) * len(text))
+
+
+def joined(parts: Iterable[Traced], between: str = "") -> Traced:
+    """Return texts as one."""
+    text: list[str] = []
+    at = array("q")
+    for part in parts:
+        if text and between:
+            text.append(between)
+            at.extend([NOWHERE] * len(between))
+        text.append(part.text)
+        at.extend(part.at)
+    return Traced("".join(text), at)
 
 
 class OpenFiles:
