@@ -22,7 +22,7 @@ from gpuscale.cli.main import commands, flags
 from gpuscale.launch.diagnosis import ERRORS
 from gpuscale.memory.model import COMPONENTS as MEMORY
 from gpuscale.memory.model import Memory
-from gpuscale.render.html.opening import opening_page
+from gpuscale.render.html.page import framed
 from gpuscale.request import (
     COMPARED,
     JobOptions,
@@ -166,6 +166,17 @@ def on_files(files, config):
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def opening_page():
+    """The page that shows an answer in JSON; it needs no network, and nothing of an answer leaves it."""
+    body = (
+        '<main id="main">\n<h1>Open an answer</h1>\n<p>Drop a file here that <code>gpuscale plan</code> or '
+        "<code>gpuscale estimate</code> printed as JSON, or choose it. It stays in this browser.</p>\n</main>\n"
+        '<p><label>Answer in JSON <input id="file" type="file" accept=".json,application/json"></label></p>\n'
+        '<p id="said" role="alert"></p>\n'
+    )
+    return framed("Open an answer of gpuscale", body, (ROOT / "docs" / "open.js").read_text(encoding="utf-8"))
 
 
 def table(header, rows):

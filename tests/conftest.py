@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import gc
+import importlib.util
 import os
 import pickle
 import signal
@@ -8,6 +9,7 @@ import tomllib
 from collections import Counter
 from copy import deepcopy
 from functools import cache, lru_cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -128,6 +130,16 @@ def _presets_of_the_package_are_spelled_once():
 
 
 _ANSWERS = {}
+
+
+@pytest.fixture(scope="session")
+def generate():
+    """The module that writes the reference pages of the docs."""
+    path = Path(__file__).parents[1] / "docs" / "generate.py"
+    spec = importlib.util.spec_from_file_location("generate", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture

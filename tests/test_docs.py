@@ -1,6 +1,5 @@
 """The reference pages have a line for everything, and what the other pages say by name is there."""
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -28,15 +27,6 @@ from gpuscale.steptime.components import BOUNDS, COMPONENTS
 from gpuscale.units import unit_of
 
 DOCS = Path(__file__).parents[1] / "docs"
-
-
-@pytest.fixture(scope="module")
-def generate():
-    """The module that writes the reference pages."""
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def tables(text):

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from command import assert_one_message, gpuscale
 
-from gpuscale.render.html.opening import KEPT, MOST_CHARACTERS, PAGE, link, opening_page
+from gpuscale.render.html.address import KEPT, MOST_CHARACTERS, PAGE, link
 
-SCRIPT = Path(__file__).parents[1] / "gpuscale" / "render" / "html" / "open.js"
+SCRIPT = Path(__file__).parents[1] / "docs" / "open.js"
 NODE = shutil.which("node")
 PLAN = ("plan", "--model", "mixtral-8x7b", "--gpus", 64, "--top", 6)
 READ = """
@@ -139,8 +139,8 @@ def test_a_bomb_is_not_unpacked():
     assert "more than 4 MB" in drawn(base64.urlsafe_b64encode(bomb).decode())["error"]
 
 
-def test_the_page_fetches_nothing_and_makes_no_markup_of_an_answer():
-    page, script = opening_page(), SCRIPT.read_text()
+def test_the_page_fetches_nothing_and_makes_no_markup_of_an_answer(generate):
+    page, script = generate.opening_page(), SCRIPT.read_text()
     assert "default-src 'none'" in page
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp|https?://", script)
     assert not re.search(r'(?:src|href)="https?:', page)

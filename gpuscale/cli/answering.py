@@ -108,7 +108,7 @@ def _print(made: Answer, name: str, form: str) -> None:
     elif form == "csv":
         print_csv(made.rows())
     elif form == "link":
-        from gpuscale.render.html.opening import link
+        from gpuscale.render.html.address import link
 
         body = made.found if made.body is None else made.body()
         sys.stdout.write(link(f"gpuscale.{made.name or name}/1", json_type(body)) + "\n")

@@ -1,4 +1,4 @@
-"""A page that shows answers in JSON, dropped on it or packed into its address, and such addresses."""
+"""Addresses of the page of the docs that shows answers in JSON, with an answer packed into them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
-
-from gpuscale.render.html.page import framed, resource
 
 PAGE = "https://gpuscale.github.io/gpuscale/latest/open.html"
 """Where the docs of the newest release have the page: each release has a folder (.github/workflows/release.yml)."""
@@ -26,17 +24,6 @@ KEPT = (
 
 DIGITS = 6
 """Digits of its numbers: more than a page shows, so that none is rounded twice."""
-
-
-def opening_page() -> str:
-    """Return the page; it needs no network, and nothing of an answer leaves it."""
-    body = (
-        '<main id="main">\n<h1>Open an answer</h1>\n<p>Drop a file here that <code>gpuscale plan</code> or '
-        "<code>gpuscale estimate</code> printed as JSON, or choose it. It stays in this browser.</p>\n</main>\n"
-        '<p><label>Answer in JSON <input id="file" type="file" accept=".json,application/json"></label></p>\n'
-        '<p id="said" role="alert"></p>\n'
-    )
-    return framed("Open an answer of gpuscale", body, resource("open.js"))
 
 
 def link(schema: str, answer: Mapping[str, Any]) -> str:
