@@ -179,6 +179,22 @@ def test_defaults_of_gpt_neox_are_said(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("more", "vocabulary"),
+    [
+        ({"vocab_file": "Meta-Llama-3-8B/tokenizer.json", "tokenizer_type": "HFTokenizer"}, 128256),
+        ({"vocab_file": "gpt2-vocab.json"}, 50304), ({"vocab_file": None}, 50304),
+        ({"vocab_file": "mine.json", "tokenizer_type": "HFTokenizer"}, None),
+    ],
+)  # fmt: skip
+def test_the_vocabulary_of_gpt_neox_is_that_of_its_tokenizer(more, vocabulary, tmp_path):
+    if vocabulary is None:
+        with pytest.raises(InputError, match="how many tokens the tokenizer has"):
+            job(tmp_path, a__yaml=NEOX | more)
+    else:
+        assert load_model(job(tmp_path, a__yaml=NEOX | more).options["model"]).vocab == vocabulary
+
+
+@pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"attention_config": '[[["mamba"], 12]]'}, "layers of kind mamba"),

@@ -572,3 +572,119 @@ def test_ordinary_words_of_own_schemas_are_read_and_the_rest_is_asked_at_once(
         assert {name: value.partition("`")[0] for name, value in asked(InputError("", hint=hint)).items()} == expected
     job = read_launch(["own.yaml"], {"*": "suggested"})
     assert {name: {**job.options, **job.layout}.get(name) for name in made} == made
+
+
+RANK = "lora: {r: 8, target_modules: [q_proj]}\n"
+TABLED = """\
+model: {name: Qwen/Qwen2.5-7B}
+training: {per_device_train_batch_size: 1, max_length: 1024%s}
+%s"""
+
+
+@pytest.mark.parametrize(
+    ("training", "more", "expected", "made"),
+    [
+        ("", "", {"precision": "bf16", "gpus": "8"}, {"precision": "bf16"}),  # the program may say it itself
+        (", bf16: true", f"quant: 4bit\n{RANK}", {"gpus": "8"}, {"base_dtype": "nf4-single"}),
+        (", bf16: true", f"quantization: int8\n{RANK}", {"gpus": "8"}, {"base_dtype": "int8"}),
+        (", bf16: true", "dpo: {beta: 0.1}\n", {"method": "dpo", "gpus": "8"}, {"method": "dpo"}),
+        (", bf16: true", "method: dpo\ndpo: {beta: 0.1}\n", {"gpus": "8"}, {"method": "dpo"}),
+        (", bf16: true", "deepspeed: {config_path: conf/zero2.json}\n", {"zero": "2", "gpus": "8"}, {"zero": 2}),
+        (
+            ", bf16: true, effective_batch_size: 32", "slurm: {num_nodes: 1, gpus_per_node: 4}\n", {"gpus": "4"},
+            {"gbs": 32, "micro_batch_size": 1},
+        ),
+    ],
+)  # fmt: skip
+def test_tables_of_own_programs_are_read_and_what_they_lack_is_asked_at_once(
+    monkeypatch, tmp_path, training, more, expected, made
+):
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(TABLED % (training, more))
+    with pytest.raises(InputError) as error:
+        read_launch(["run.yaml"])
+    hint = re.sub(r"^add `[^`]*`[^;]*; ", "", error.value.hint)
+    assert asked(InputError("", hint=hint)) == expected
+    job = read_launch(["run.yaml"], {"*": "suggested"})
+    assert {name: {**job.options, **job.layout}.get(name) for name in made} == made
+
+
+def test_a_base_model_alone_is_not_axolotls(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(
+        "base_model: llama3.1-8b\nlora_rank: 16\ntarget_modules: [q_proj, v_proj]\nmax_seq_len: 2048\n"
+    )
+    with pytest.raises(InputError) as error:
+        read_launch(["run.yaml"])
+    assert asked(error.value).keys() == {"precision", "gpus", "zero", "gbs", "micro_batch_size"}
+    job = read_launch(["run.yaml"], {"*": "suggested"})
+    assert (job.options["tune"], job.options["lora_rank"]) == ("lora", 16)
+
+
+MAP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: conf}
+data:
+  run.yaml: |
+    model_name_or_path: Qwen/Qwen2.5-7B
+    per_device_train_batch_size: 2
+    cutoff_len: 1024
+    finetuning_type: full
+    bf16: true
+---
+apiVersion: batch/v1
+kind: Job
+spec:
+  template:
+    spec:
+      containers:
+      - name: train
+        command: [llamafactory-cli, train, /conf/run.yaml]
+        resources: {limits: {nvidia.com/gpu: 4}}
+        volumeMounts: [{name: files, mountPath: /conf}]
+      volumes: [{name: files, configMap: {name: conf}}]
+"""
+
+
+def test_files_of_a_config_map_are_there_where_they_are_mounted(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(MAP)
+    job = read_launch(["job.yaml"])
+    assert (job.options["gpus"], job.options["gbs"], job.options["seq"]) == (4, 8, 1024)
+    Path("job.yaml").write_text(MAP.replace("mountPath: /conf", "mountPath: /other"))
+    with pytest.raises(InputError, match=r"/conf/run\.yaml, which is not here"):
+        read_launch(["job.yaml"])
+
+
+def test_deepspeeds_configuration_without_zero_is_deepspeeds(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    config = {
+        "train_batch_size": 32,
+        "train_micro_batch_size_per_gpu": 4,
+        "steps_per_print": 10,
+        "fp16": {"enabled": True},
+    }
+    Path("ds.json").write_text(json.dumps(config))
+    job = read_launch(["ds.json"], {}, {"model": "llama-7b", "seq": 2048, "gpus": 4})
+    assert (job.options["framework"], job.layout["zero"], job.options["gbs"]) == ("deepspeed", 0, 32)
+
+
+EMB = """\
+model: {emb_dim: 512, hidden_dim: 1408, n_layers: 4, n_heads: 8, n_kv_groups: 4, vocab_size: 9000, rope_local_base: 1e4}
+train: {per_gpu_bs: 4, seq_len: 256, bf16: true, num_gpus: 1}
+"""
+
+
+def test_a_second_width_is_that_of_the_mlp_and_memory_of_a_gpu_counts_none(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(EMB)
+    with pytest.raises(InputError) as error:
+        read_launch(["run.yaml"])
+    assert "hidden=512,heads=8,kv_heads=4,ffn=1408," in asked(error.value)["model"]
+    Path("run.yaml").write_text(
+        OWN_BATCH.replace(", effective_batch_size: 64", "") + "# fits a 16GB GPU, or 24GB GPUs\n"
+    )
+    with pytest.raises(InputError, match="GPUs") as error:
+        read_launch(["run.yaml"])
+    assert asked(error.value)["gpus"] == "8"

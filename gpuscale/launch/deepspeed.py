@@ -188,8 +188,21 @@ def names(*keys: str) -> tuple[str, ...]:
 def stated(reading: Reading) -> bool:
     """Whether settings are DeepSpeed's."""
     marks = (*names("zero_optimization.stage"), "deepspeed_config.zero_stage", "zero_stage")
+    engine = reading.settings.keys() & {"train_micro_batch_size_per_gpu", "train_batch_size"} and any(
+        name in source.settings for source in reading.sources if source.kind == "json" for name in _OF_ENGINE
+    )
     kind = reading.text("distributed_type") or ""
-    return kind.upper() == "DEEPSPEED" or bool(reading.first(*marks))
+    return kind.upper() == "DEEPSPEED" or bool(engine or reading.first(*marks))
+
+
+_OF_ENGINE = (
+    "steps_per_print",
+    "wall_clock_breakdown",
+    "train_micro_batch_size_per_gpu",
+    "fp16.enabled",
+    "bf16.enabled",
+)
+"""Settings by which a file is DeepSpeed's, though it says nothing of ZeRO."""
 
 
 def read(reading: Reading) -> None:

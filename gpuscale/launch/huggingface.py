@@ -105,7 +105,7 @@ def read(reading: Reading) -> None:
     _say_tiled(reading)
     read_attention(reading)
     _read_loss(reading, under_deepspeed)
-    _read_precision(reading, tool)
+    _read_precision(reading, tool, tabled=tabled)
     _read_optimizer(reading, tool)
     if under_deepspeed and reading.first(*deepspeed.OPTIMIZER):
         deepspeed.read_sgd(reading)
@@ -326,8 +326,8 @@ def _wide(reading: Reading) -> bool:
     return loaded is not None and precision_word(loaded) == "fp32"
 
 
-def _read_precision(reading: Reading, tool: Tool) -> None:
-    """Read the precision of products."""
+def _read_precision(reading: Reading, tool: Tool, *, tabled: bool) -> None:
+    """Read the precision of products, of which a program with tables of its own may say more itself."""
     if _pure(reading):
         reading.option("precision", "bf16", *PURE)
     elif tool.name == "ms-swift" and _wide(reading) and not reading.stated("bf16", "fp16"):
@@ -337,6 +337,7 @@ def _read_precision(reading: Reading, tool: Tool) -> None:
             _match_precision(reading)
         accelerate.read_precision(reading, "fp32")
         lost = any(name in reading.lost for name in ("config_file", "accelerate_config"))
+        lost |= tabled and tool.name != own_programs.NAME and not reading.stated("bf16", "fp16")
         if lost and not reading.given.get("precision") and reading.stated_by("precision") is None:
             reading.refuse(None, "no file that is here states in which precision it trains", settles="precision",
                            likely=("bf16",))  # fmt: skip
@@ -546,6 +547,7 @@ def _steps_to(reading: Reading, micro: int) -> int | None:
     if total % each:
         message = f"a batch of {total} is stated, which microbatches of {each} on all replicas do not make"
         reading.refuse(found, message, settles="gbs", likely=(str(total),))
+    reading.say(found, "the batch of all replicas")
     reading.assume(f"{total // each} accumulation steps: they make the batch that is stated", found)
     return total // each
 

@@ -10,6 +10,7 @@ configuration (`gpu_num`, later `compute.gpus`).
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -163,10 +164,40 @@ def _manifest(settings: Settings, files: OpenFiles, file: OpenFile) -> Iterator[
         stated = [one for name in ("command", "args") if (one := settings.get(f"{prefix}.{name}")) is not None]
         environment = own | _listed_environment(settings, prefix)
         words = [word for one in stated for word in _words(one, environment, files, file)]
+        written = _mounted(settings, prefix) if words else ""
+        if written:
+            shell = len(words) > 2 and re.fullmatch(r"-\w*c", words[-2].text)
+            command = words[-1] if shell else joined([_quoted(word) for word in words], " ")
+            words = [untraced("bash"), untraced("-c"), joined([untraced(written), command])]
         yield Started(words, environment, launcher)
     entry = settings.get("spec.entrypoint")
     if entry is not None and isinstance(entry.value, str):  # RayJob
         yield Started([untraced("bash"), untraced("-c"), _block(entry.value, entry, files, file)], own, launcher)
+
+
+_END = "END_OF_CONFIG_MAP"
+
+
+def _mounted(settings: Settings, prefix: str) -> str:
+    """Return what writes the files of a ConfigMap that stands beside a manifest, where a container has them."""
+    pod = re.sub(r"\.(initC|c)ontainers\.\d+$", "", prefix)
+    maps = {_text(settings, f"{name.removesuffix('.configMap.name')}.name") for name in settings
+            if name.startswith(f"{pod}.volumes.") and name.endswith(".configMap.name")}  # fmt: skip
+    mounts = [str(one.value) for name, one in settings.items()
+              if name.startswith(f"{prefix}.volumeMounts.") and name.endswith(".mountPath")
+              and _text(settings, f"{name.removesuffix('.mountPath')}.name") in maps]  # fmt: skip
+    texts = {name.removeprefix("data."): str(one.value) for name, one in settings.items() if name.startswith("data.")}
+    files = {f"{mount}/{key}": text for mount in mounts[:10] for key, text in texts.items()
+             if "\n" in text and _END not in text}  # fmt: skip
+    return "".join(f"cat > {shlex.quote(name)} <<'{_END}'\n{text}\n{_END}\n" for name, text in files.items())
+
+
+def _text(settings: Settings, name: str) -> str:
+    return str(settings[name].value) if name in settings else ""
+
+
+def _quoted(word: Traced) -> Traced:
+    return word if shlex.quote(word.text) == word.text else untraced(shlex.quote(word.text))
 
 
 def _pods(settings: Settings) -> dict[str, Setting]:

@@ -18,6 +18,7 @@ from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import gpus_of, take_gpus
 from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
 from gpuscale.launch.shapes import read_attention
+from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import load_tool
 
@@ -144,7 +145,12 @@ def _gpt_neox_vocabulary(reading: Reading) -> int:
         reading.means(f"{stated} tokens", "padded_vocab_size", "vocab_size")
         return stated
     name = " ".join(reading.text(one) or "" for one in ("vocab_file", "tokenizer_type"))
-    found = next((size for part, size in GPT_NEOX_VOCABULARY.items() if part.lower() in name.lower()), 50257)
+    found = next((size for part, size in GPT_NEOX_VOCABULARY.items() if part.lower() in name.lower()), None)
+    found = found or vocabulary_of(reading.text("vocab_file") or "")
+    if found is None and reading.text("tokenizer_type") and not reading.given.get("model"):  # by default GPT-2's
+        message = "no file states how many tokens the tokenizer has"
+        reading.refuse(reading.get("vocab_file", "tokenizer_type"), message, settles="model")
+    found = found or 50257
     multiple = trainer.count(reading, "make_vocab_size_divisible_by") or 1
     tp = max(reading.integer("model_parallel_size") or 1, 1)
     padded = math.ceil(found / (multiple * tp)) * multiple * tp

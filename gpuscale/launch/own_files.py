@@ -47,6 +47,9 @@ _NAMES = (
 _KINDS = dict.fromkeys(("peft_type", "peft_method", "adapter_type"), "adapter")
 _MODEL = dict.fromkeys(_NAMES, "model_name_or_path") | _QUANTISED | _KINDS
 _TRAINING = {"lora": "use_peft", "use_lora": "use_peft"} | _QUANTISED | _KINDS
+_SHARDED = {"stage": "zero_stage"} | dict.fromkeys(
+    ("config", "config_path", "config_file", "path", "file", "ds_config"), "deepspeed"
+)
 _BATCH = {
     **dict.fromkeys(("micro", "per_device", "per_gpu", "local"), "per_device_train_batch_size"), "size": "batch_size",
     **dict.fromkeys(("global", "total", "effective"), "global_batch_size"),
@@ -58,7 +61,7 @@ _QUANTISER = re.compile(r"quant|bnb|bits?_?(and)?_?bytes")
 _SUFFIX = re.compile(r"_(params|parameters|settings|options|cfg)$")
 _TABLES: tuple[tuple[re.Pattern[str], dict[str, str]], ...] = (
     (re.compile(r"qlora"), _ADAPTERS | dict.fromkeys((*_SWITCH, "use_qlora"), "load_in_4bit")),
-    (re.compile(r"^(deepspeed|ds_config|zero|zero_optimization)$"), {"stage": "zero_stage"}),
+    (re.compile(r"^(deepspeed|ds_config|zero|zero_optimization)$"), _SHARDED),
     (re.compile(r"^(peft|adapter)"), _ADAPTERS | {"type": "adapter"}),
     (_ADAPTED, _ADAPTERS),
     (re.compile(r"^(teacher|reward|ref(erence)?|critic)(_model)?$"), dict.fromkeys(_NAMES, "teacher_model")),
@@ -181,6 +184,7 @@ def is_own(source: Source) -> bool:
     batch = any(digits(one.value) is not None
                 and any(is_called(ours, name.rpartition(".")[2]) or _argument(name, one) == ours for ours in _BATCHES)
                 for name, one in stated.items())  # fmt: skip
+    batch |= not axolotl and known_model(str(getattr(stated.get("base_model"), "value", "")))[0] is not None
     return batch and _of_language(stated, lasts)
 
 
@@ -210,6 +214,7 @@ def take(reading: Reading) -> bool:
     Raises:
         InputError: two models are named, or two values of what there is one of.
     """
+    _take_bits(reading)
     flat = MARK in reading.settings
     if not any(map(_has_adapters if flat else claims, reading.sources)):
         return False
@@ -490,6 +495,21 @@ def _take_adapters(reading: Reading, adapted: Setting | None) -> None:
 
 
 _QUANTISES = re.compile(r"(use_|enable_|do_)?quanti[sz](e|ation)(_model|_enabled)?")
+
+
+_BITS = re.compile(r"quant(i[sz](e|ation))?(_mode)?|load_in")
+_WIDTHS = {**dict.fromkeys(("4bit", "4-bit", "nf4", "fp4", "int4", "4"), "load_in_4bit"),
+           **dict.fromkeys(("8bit", "8-bit", "int8", "8"), "load_in_8bit")}  # fmt: skip
+
+
+def _take_bits(reading: Reading) -> None:
+    """Take words for quantised weights as the switches of their loader: `quant: 4bit`."""
+    documents = {one.file for one in reading.sources if one.kind in {"yaml", "toml", "json"}}
+    for name, one in list(reading.settings.items()):
+        table, _, last = name.lower().rpartition(".")
+        switch = _WIDTHS.get(str(one.value).lower()) if _BITS.fullmatch(last) and one.file in documents else None
+        if switch and not any(map(words().closed.search, table.split("."))) and switch not in reading.settings:
+            reading.settings[switch] = replace(reading.settings.pop(name), name=switch, value=True)
 
 
 def _take_switches(reading: Reading) -> None:

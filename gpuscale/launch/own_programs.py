@@ -179,10 +179,16 @@ def _named(settings: Mapping[str, Setting]) -> dict[str, str]:
             lasts.setdefault(last, name)
     found: dict[str, str] = {}
     for ours in (one for one in load_tool(NAME).names if "." not in one):
-        own = next((lasts[last] for one in spellings(ours) for last in lasts if is_spelled(last, one)), None)
+        own = next((lasts[last] for one in spellings(ours) for last in lasts if is_spelled(last, one)
+                    and (ours not in _BATCHES or _COUNT.search(str(settings[lasts[last]].value)))), None)  # fmt: skip
         if own is not None:
             found[ours] = own
     return found
+
+
+_BATCHES = ("global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps")
+_COUNT = re.compile(r"^[\d.,_e+-]+$|\$|^True$", re.ASCII)
+"""What a size of a batch may be: a number, or a variable; another text is a label of a run."""
 
 
 def read_shape(reading: Reading) -> bool:
@@ -261,7 +267,9 @@ _OF_EXPERTS = re.compile(r"moe|expert")
 _OF_MODEL = re.compile(r"|(.*\.)?(model\w*|net\w*|arch\w*|transformer|gpt\w*|ll?m|decoder|config|moe)")
 _OF_SHAPE = re.compile(r"moe|expert|mamba|ssm|byte|patch|latent|mla|mtp|share_|loop|recur|hybrid|conv|local_")
 """Words of settings that make a model of one's own another one than its sizes say."""
-_OF_LOSS = re.compile(r"multiple|coef|loss|dropout|init|bias|noise|jitter|log|lr|eps|path|dir|block_size")
+_OF_LOSS = re.compile(
+    r"rope|rotary|theta|multiple|coef|loss|dropout|init|bias|noise|jitter|log|lr|eps|path|dir|block_size"
+)
 
 
 def _beside(reading: Reading, found: Mapping[str, Setting], *, dense: bool) -> str:
@@ -290,7 +298,18 @@ def _stated_shape(reading: Reading) -> dict[str, Setting]:
         mine = [one for name, one in settings.items() if name == ours or is_called(ours, name.rpartition(".")[2])]
         mine = [one for one in mine if key in _TRAITS or digits(one.value)]
         found |= {key: mine[0]} if mine else {}
+        other = [one for one in mine if _last(one) in _INNER and _last(mine[0]) not in _INNER]
+        if key == "hidden" and other and digits(other[0].value) != digits(mine[0].value):
+            found["ffn"] = other[0]
     return found
+
+
+_INNER = ("hidden_dim", "hidden_size")
+"""Names of the width of a model that are that of its MLP beside another one: `emb_dim`, `d_model`."""
+
+
+def _last(one: Setting) -> str:
+    return one.name.lower().rpartition(".")[2]
 
 
 def _vocabulary(reading: Reading) -> int | None:

@@ -101,6 +101,9 @@ def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
             reading.means("as usual", *row.of)
         if method == "sft":
             break
+    own = reading.stated("method") if not method else None
+    if own is not None and str(own.value).lower() in reading.tool.started:
+        method, of = reading.tool.started[str(own.value).lower()], (*of, own.name)
     method = method or _started(reading)
     other = next((one for name in AGAINST if (one := reading.stated(name)) and str(one.value).lower() not in OFF), None)
     if not method and other is not None:
@@ -117,8 +120,11 @@ def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
 def _likely(reading: Reading) -> tuple[str, ...]:
     if reading.stated(*TEACHER):
         return ("distill",)
-    marks = _KNOWN["marks"].items()
-    return tuple(dict.fromkeys(method for method, names in marks if reading.stated(*names)))
+    marked = [method for method, names in _KNOWN["marks"].items() if reading.stated(*names)]
+    documents = [one for one in reading.sources if one.kind in _DOCUMENTS]
+    tables = [name.partition(".")[0] for one in documents for name in one.settings if "." in name]
+    named = "" if marked else _named(reading, [*tables, *(one.file for one in documents)])
+    return tuple(dict.fromkeys([*marked, *([named] if named not in {"", "other"} else [])]))
 
 
 def _started(reading: Reading) -> str:
