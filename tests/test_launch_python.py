@@ -364,7 +364,15 @@ def test_a_command_gives_the_arguments_of_the_script_that_it_runs(tmp_path):
     assert stated(job, "gpus", "precision", "tp") == {"gpus": 64, "precision": "fp8-current", "tp": 8}
 
 
-def test_a_call_of_nemo_states_all_itself(tmp_path):
+@pytest.mark.parametrize(
+    ("optim", "zero"),
+    [
+        ("nl.MegatronOptimizerModule(config=OptimizerConfig(optimizer='adam', use_distributed_optimizer=True))", None),
+        ("nl.MegatronOptimizerModule(config=OptimizerConfig(optimizer='adam'))", 0),
+        ("distributed_fused_adam_with_cosine_annealing(max_lr=3e-4)", None), ("None", None),
+    ],
+)  # fmt: skip
+def test_a_call_of_nemo_states_all_itself(tmp_path, optim, zero):
     text = """
 from nemo import lightning as nl
 from nemo.collections import llm
@@ -373,14 +381,13 @@ config = llm.Qwen25Config7B(seq_length=seq_length)
 strategy = nl.MegatronStrategy(tensor_model_parallel_size=2, pipeline_model_parallel_size=2, sequence_parallel=True)
 plugin = nl.MegatronMixedPrecision(precision="bf16-mixed")
 trainer = nl.Trainer(devices=8, num_nodes=2, strategy=strategy, plugins=[plugin])
-optim = nl.MegatronOptimizerModule(config=OptimizerConfig(optimizer="adam", use_distributed_optimizer=True))
 data = llm.MockDataModule(seq_length=seq_length, global_batch_size=64, micro_batch_size=2)
-llm.train(model=llm.Qwen2Model(config), data=data, trainer=trainer, optim=optim)
+llm.train(model=llm.Qwen2Model(config), data=data, trainer=trainer, optim=OPTIM)
 """
-    job = read(tmp_path, text, {"model": "qwen2.5-7b"})
+    job = read(tmp_path, text.replace("OPTIM", optim), {"model": "qwen2.5-7b"})
     assert stated(job, "gpus", "seq", "gbs", "micro_batch_size", "tp", "pp", "sp", "precision", "zero") == {
         "gpus": 16, "seq": 4096, "gbs": 64, "micro_batch_size": 2, "tp": 2, "pp": 2, "sp": True, "precision": "bf16",
-        "zero": None,
+        "zero": zero,
     }  # fmt: skip
 
 

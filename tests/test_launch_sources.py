@@ -188,6 +188,11 @@ def test_a_script_is_followed_to_its_command(tmp_path, text, expected):
             {"nodes": "2", "gres": "gpu:h100:8", "gpus_per_node": "8"},
         ),
         (
+            "cat > j.sh <<'E'\n#SBATCH --nodes 1\n#SBATCH --gpus-per-node 4\nsrun python t.py\nE\nsbatch -N 64 j.sh",
+            ("python", "t.py"),
+            {"nodes": "64", "gpus_per_node": "4"},
+        ),
+        (
             "srun torchrun --nnodes 2 --nproc_per_node 4 t.py",
             ("torchrun", "t.py"),
             {"nnodes": "2", "nproc_per_node": "4"},

@@ -10,6 +10,7 @@ import round_trips
 from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.export import exported, save_export
 from gpuscale.launch.read import read_launch
+from gpuscale.launch.settings import LackingError
 from gpuscale.presets.tools import all_tools, load_tool
 from gpuscale.request import JobOptions, Layout, declared
 
@@ -391,6 +392,30 @@ def test_a_yaml_of_megatron_bridge_overrides_a_recipe(more, expected, tmp_path):
     made = job(tmp_path, {"gpus": 8, "model": "llama3.2-1b"}, conf__yaml=BRIDGE % more)
     assert made.target == "megatron-bridge"
     assert_has(made, **expected)
+
+
+@pytest.mark.parametrize("more", ["--fp8-format hybrid", "--fp8-format e4m3 --fp8-recipe delayed"])
+def test_fp8_beside_weights_in_fp32_is_asked_for(more, tmp_path):
+    line = f"{MEGATRON.removesuffix(' --bf16')} {more}\n"
+    with pytest.raises(LackingError, match="weights are in fp32") as caught:
+        job(tmp_path, {}, run__sh=line)
+    assert caught.value.name == "precision"
+    assert "fp8-delayed" in caught.value.hint
+    assert_has(job(tmp_path, {"precision": "fp8-delayed"}, run__sh=line), gbs=64)
+
+
+ASKED = (
+    ("--schedules-method dualpipev --pipeline-model-parallel-size 4", "schedule", "zb-v"),
+    ("--use-dualpipev --pipeline-model-parallel-size 4", "schedule", "zb-v"),
+)
+
+
+@pytest.mark.parametrize(("more", "option", "answer"), ASKED)
+def test_what_megatron_lms_forks_have_and_nobody_models_is_asked_for(more, option, answer, tmp_path):
+    with pytest.raises(LackingError) as caught:
+        job(tmp_path, {}, run__sh=f"{MEGATRON} {more}\n")
+    assert caught.value.name == option
+    assert_has(job(tmp_path, {option: answer}, run__sh=f"{MEGATRON} {more}\n"), pp=4, gbs=64)
 
 
 def test_what_has_a_small_effect_is_noted(tmp_path):

@@ -83,6 +83,7 @@ class Commands:
         self.files, self.find, self.given = files, find, given
         self.shell = Shell(files, find, given, self.command)
         self.launcher: dict[str, Setting] = {}
+        self.submitted: dict[str, Setting] = {}  # options of `sbatch`, which outrank those of the script's own lines
         self.found: list[Command] = self.shell.launched
         self.depth = 0
 
@@ -132,10 +133,10 @@ class Commands:
         fields = [part for field in fields if not field.text.isspace()  # `\\ `, a backslash that ends no line
                   for part in (split(field) if _glued(field.text) else [field])]  # fmt: skip
         self.depth += 1
-        before = dict(self.launcher)
+        before, submitted = dict(self.launcher), self.submitted
         if self.depth <= MAX_DEPTH and fields and _base(fields[0].text) not in FILE_TOOLS:
             self._started(state, _present(fields), environment, read)
-        self.launcher = before
+        self.launcher, self.submitted = before, submitted
         self.depth -= 1
 
     def _started(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
@@ -187,7 +188,10 @@ class Commands:
             words = _after_hosts(fields[1:], own.remote)
             self._text(joined(words, " ") if words else read, state, environment)
             return
+        before = dict(self.launcher)
         fields = self._options([fields[0], *fields[1 + words_of_it :]], name, state)
+        if own.script:
+            self.submitted = {key: one for key, one in self.launcher.items() if before.get(key) is not one}
         for variable, value in _VARIABLE.findall(str(getattr(self.launcher.get("runtime_env_json"), "value", ""))):
             if known(value):  # of `ray job submit`
                 state.variables[variable] = untraced(value)
@@ -462,6 +466,7 @@ class Commands:
             name = "flux" if found[1].lower() == "flux:" else "sbatch"
             while words:
                 words = self._options([untraced(name), *words], name, state)[1:]
+        self.launcher |= self.submitted
         self._slurm_variables(state)
 
     def _slurm_variables(self, state: State) -> None:

@@ -296,13 +296,15 @@ def _read_sharding(reading: Reading) -> None:
     if gradients and sharded and not parameters:
         reading.assume("parameters are predicted as gathered under the forward pass too", "overlap_grad_reduce")
     parts = [name for name, on in (("tp", reading.flag("tp_comm_overlap")), ("dp", gradients)) if on]
-    exchanges = reading.flag("overlap_moe_expert_parallel_comm")
+    exchanges = reading.flag("overlap_moe_expert_parallel_comm", "moe_fb_overlap")  # MindSpeed's and FlagScale's
     parts += ["ep"] if exchanges else []
     if exchanges and not reading.flag("delay_wgrad_compute"):
-        reading.assume("weight gradients are predicted as delayed, too", "overlap_moe_expert_parallel_comm")
+        reading.assume(
+            "weight gradients are predicted as delayed, too", "overlap_moe_expert_parallel_comm", "moe_fb_overlap"
+        )
     reading.option(
         "overlap", overlap_name(parts), "overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap",
-        "overlap_moe_expert_parallel_comm", "delay_wgrad_compute",
+        "overlap_moe_expert_parallel_comm", "moe_fb_overlap", "delay_wgrad_compute",
     )  # fmt: skip
 
 
@@ -320,6 +322,9 @@ def _read_precision(reading: Reading) -> None:
     elif on:
         if recipe == "custom":
             reading.refuse(reading.get("fp8_recipe"), "a recipe of one's own is not modelled", settles="precision")
+        if not (reading.flag("bf16") or reading.flag("fp16") or reading.given.get("precision")):
+            message = "weights are in fp32 where neither bf16 nor fp16 is stated beside fp8, which is not modelled"
+            reading.refuse(fp8, message, settles="precision", likely=(PRECISION_OF[recipe],))
         reading.option("precision", PRECISION_OF[recipe], "fp8_format", "fp8", "fp8_recipe", "bf16")
     elif reading.stated("fp16") and reading.flag("fp16") and not (reading.stated("bf16") and reading.flag("bf16")):
         reading.option("precision", "fp16", "fp16")

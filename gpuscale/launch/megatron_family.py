@@ -27,7 +27,7 @@ from gpuscale.launch.megatron_recipes import (
     take_usual,
 )
 from gpuscale.launch.quoting import hydra_value, yaml_text
-from gpuscale.launch.settings import DTYPES, ON, TORCH_DTYPES, Reading, Setting, Source
+from gpuscale.launch.settings import DTYPES, ON, TORCH_DTYPES, Reading, Setting, Source, says
 from gpuscale.launch.shapes import MEGATRON as ATTENTION
 from gpuscale.launch.shapes import name_left
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
@@ -880,8 +880,15 @@ def _take_plugins(settings: dict[str, Setting]) -> None:
     plugin = settings.get("trainer.plugins.precision")
     if plugin is not None:
         settings["trainer.plugins"] = plugin
+    own = next((settings[name] for name in ("optim", "model") if name in settings and says(settings[name].value)), None)
+    factory = own is None or own.name == "model" or "distributed" in str(own.value)
+    if own and factory and not any(name.endswith(_SHARDS) for name in settings):  # models too (llm/gpt/model/base.py)
+        settings[_SHARDS] = replace(own, name=_SHARDS, value=True, span=None)
     for section in ("optim", "optim.config"):  # the class of a section is no value of it
         settings.pop(section, None)
+
+
+_SHARDS = "use_distributed_optimizer"
 
 
 def settings_text(reading: Reading, name: str) -> str:

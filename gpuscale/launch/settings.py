@@ -559,7 +559,9 @@ class Reading:
             out = f"add {way_to(option)}, or take the setting out"
             hint = out if option else "training of whole models and of LoRA adapters is predicted"
             whole = option in {"seq", "gbs"} and re.fullmatch(r"(seq|global_?batch)\w*", first.name.rpartition(".")[2])
-            likely = (str(first.value),) if whole and str(first.value).isdigit() else ()
+            likely = (
+                (str(first.value),) if whole and str(first.value).isdigit() else tuple(filter(None, (does.likely,)))
+            )
             self.refuse(first, f"{does.why}{also}", hint, settles=option, likely=likely)
         if guessed:
             self._ask_about(guessed)
@@ -572,7 +574,7 @@ class Reading:
         dumps = {source.file for source in self.sources if source.kind in {"arguments", "python"}}
         touched = {table for one in self._read.values() for table in tables_of(one.name)}
         off = tuple(f"{name}_" for name, one in self.settings.items() if str(one.value).lower() == "false")
-        for found in list(self.settings.values()):
+        for found in {id(one): one for one in self.settings.values()}.values():
             known = id(found) in self._read or _alike(found) in again
             if known or found.file in models or _ORIGIN.fullmatch(found.name):
                 continue

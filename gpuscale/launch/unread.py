@@ -63,7 +63,7 @@ def _guess(tool: Tool, name: str, touched: Collection[str]) -> Asked | None:
         option = None if depth < len(parts) and table in touched else known.concern(key)
         if option is not None and (tool.guessed is None or option in tool.guessed):
             of = name if depth == len(parts) else f"{table}.*"
-            return Asked(option, "not known here, and may change memory or time", of)
+            return Asked(option, "not known here, and may change memory or time", of=of)
     return None
 
 

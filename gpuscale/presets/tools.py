@@ -30,6 +30,7 @@ class Asked(NamedTuple):
 
     option: str  #: the option that settles it where it is given beside the files; empty where none can.
     why: str
+    likely: str = ""  #: the value of that option that comes nearest to it, where there is one.
     of: str = ""  #: where it is a guess by words in a name: the setting, or the table (`quantize.*`), that has them.
 
 
