@@ -71,7 +71,7 @@ def test_limits_that_are_met_say_nothing():
     ("limits", "field"),
     [
         ({"max_memory": "much"}, "max_memory"), ({"max_memory": "-3"}, "max_memory"),
-        ({"max_memory": "0%"}, "max_memory"), ({"max_memory": "150%"}, "max_memory"),
+        ({"max_memory": "0%"}, "max_memory"), ({"max_memory": "101%"}, "max_memory"),
         ({"max_memory": "nan"}, "max_memory"), ({"min_mfu": "good"}, "min_mfu"),
         ({"min_mfu": 0.6}, "min_mfu"),
         ({"max_step_time": "0"}, "max_step_time"), ({"max_step_time": "3 days"}, "max_step_time"),

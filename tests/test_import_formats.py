@@ -170,6 +170,7 @@ def test_tables_of_amd_tools_state_the_links_between_gpus():
         ("XGMI  0", "0", "the row of GPU1 has 7 of 8 cells"),
         ("XGMI", "CXL", "neither XGMI nor PCIE"),
         ("Link Type", "Weight", "without the kinds of links"),
+        ("   GPU0  GPU1", "   $0  GPU1", "'$0' is not the name of a GPU"),
     ],
 )
 def test_broken_tables_of_amd_tools_are_refused(old, new, message):
@@ -486,6 +487,7 @@ def test_a_fat_tree_makes_levels_with_switches_and_oversubscription(ring):
     assert (spine.name, spine.nodes, spine.switches) == ("spine", 8, 2)
     assert spine.switch_gb_per_s == 4 * 2 * 50
     assert (facts.nics.value, facts.nic_gbit_per_s.value) == (2, 400)
+    assert "a level has one size" not in " ".join(facts.notes)
     thin = facts_of(fabric(uplinks=1)).tiers.value[1]
     assert thin.switch_gb_per_s == 4 * 50
 
@@ -514,7 +516,7 @@ def test_hosts_with_fewer_ports_are_no_gpu_nodes():
     facts = facts_of(fabric() + login)
     assert [tier.nodes for tier in facts.tiers.value] == [4, 8]
     assert facts.tiers.value[0].switch_gb_per_s == 4 * 50
-    assert "1 hosts without 2 ports of 400 Gbit/s left out" in " ".join(facts.notes)
+    assert "1 host without 2 ports of 400 Gbit/s left out" in " ".join(facts.notes)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from gpuscale.importers.facts import IBNETDISCOVER, IBSTAT, MAX_NAME, Facts, SourceFile, Tier, root, shown
 from gpuscale.importers.slurm import MAX_TIERS, TIER_NAMES, usual_size
+from gpuscale.units import plural
 
 MAX_PORTS = 1024
 MAX_DEVICES = 100_000
@@ -126,7 +127,8 @@ def parse_subnet(source: SourceFile) -> Facts:
     hosts = {guid: host for guid, host in every.items() if per_host[host] == ports}
     others = len(set(every.values())) - len(set(hosts.values()))
     if others:
-        notes.append(f"{source.name}: {others} hosts without {ports} ports of {best:g} Gbit/s left out: no GPU nodes")
+        said = f"{plural(others, 'host')} without {ports} ports of {best:g} Gbit/s left out: no GPU nodes"
+        notes.append(f"{source.name}: {said}")
     ranks = _ranks(source, devices, hosts)
     tiers, joined = _tiers(source, devices, hosts, ranks, notes)
     if not tiers:
