@@ -112,7 +112,7 @@ def test_an_unknown_name_is_told_the_nearest():
 
 
 def test_the_nearest_recipe_is_of_the_same_gpu_and_the_nearest_size():
-    every, found = listed_recipes("llama3.1-405b"), recipe_near("llama3.1-405b", "h100-sxm-80gb", 512, "bf16")
+    every, found = listed_recipes("llama3.1-405b"), recipe_near("llama3.1-405b", "h100-sxm-80gb", 512, 8192, "bf16")
     assert {one.job["model"] for one in every} == {"llama3.1-405b"}
     assert {gpu_of(one) for one in every} > {"h100-sxm-80gb"}
     assert gpu_of(found) == "h100-sxm-80gb"

@@ -249,19 +249,25 @@ def test_the_recipe_of_a_job_near_this_one_is_held_to_the_first_choice():
 
 
 @pytest.mark.parametrize(
-    ("model", "cluster", "gpus", "name"),
+    ("model", "cluster", "gpus", "sequence", "name"),
     [
-        ("qwen3-235b-a22b", "h100-sxm-80gb", 256, "qwen3-235b-a22b-256gpu-h100-bf16"),
-        ("qwen3-235b-a22b", "h100-sxm-80gb", 2000, None),
-        ("qwen3-235b-a22b", "l40s", 256, None),
-        ("llama2-7b-of-nobody", "h100-sxm-80gb", 8, None),
+        ("qwen3-235b-a22b", "h100-sxm-80gb", 256, 4096, "qwen3-235b-a22b-256gpu-h100-bf16"),
+        ("qwen3-235b-a22b", "h100-sxm-80gb", 2000, 4096, None),
+        ("qwen3-235b-a22b", "l40s", 256, 4096, None),
+        ("llama2-7b-of-nobody", "h100-sxm-80gb", 8, 4096, None),
+        ("mixtral-8x22b", "h100-sxm-80gb", 128, 16384, "mixtral-8x22b-256gpu-h100-bf16-nemo"),  # 65,536 tokens
+        ("mixtral-8x22b", "h100-sxm-80gb", 128, 8192, None),
+        ("llama3.1-405b", "h100-sxm-80gb", 16384, 8192, "llama3.1-405b-16384gpu-h100"),
+        ("llama3.1-405b", "h100-sxm-80gb", 16384, 131072, "llama3.1-405b-16384gpu-h100-128k"),
     ],
 )
-def test_a_recipe_near_a_job_has_its_model_its_gpu_and_a_like_number_of_them(model, cluster, gpus, name):
-    found = recipe_near(model, cluster, gpus, "bf16")
+def test_a_recipe_near_a_job_has_its_model_its_gpu_and_a_like_number_and_length(model, cluster, gpus, sequence, name):
+    found = recipe_near(model, cluster, gpus, sequence, "bf16")
     assert (found and found.name) == name
 
 
 def test_of_equally_near_recipes_the_one_of_the_same_precision_is_taken():
-    names = {precision: recipe_near("llama3-70b", "h100-sxm-80gb", 64, precision).name for precision in ("bf16", "fp8")}
+    names = {
+        precision: recipe_near("llama3-70b", "h100-sxm-80gb", 64, 8192, precision).name for precision in ("bf16", "fp8")
+    }
     assert names["bf16"] != names["fp8"]

@@ -426,7 +426,8 @@ def _better_wide(job: Job, chosen: Chosen) -> Iterator[str]:
 def _published(job: Job) -> Recipe | None:
     """Return the recipe published for a job near this one, without what of its layout follows from the GPUs."""
     spec = job.spec
-    found = recipe_near(spec.model.name, spec.cluster.gpu.name, spec.gpus, str(job.request["precision"]))
+    asked = spec.gpus, spec.sequence, str(job.request["precision"])
+    found = recipe_near(spec.model.name, spec.cluster.gpu.name, *asked)
     free = {} if found is None else {name: one for name, one in found.layout.items() if name not in {"dp", "shard"}}
     return None if found is None else replace(found, layout=free)
 

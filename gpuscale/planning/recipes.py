@@ -100,19 +100,19 @@ def _plain(name: str) -> str:
 
 
 NEAR = 4
-"""Factor in GPUs within which a recipe is one for a job."""
+"""Factor in GPUs, and in the length of sequences, within which a recipe is one for a job."""
 
 
-def recipe_near(model: str, gpu: str, gpus: int, precision: str) -> Recipe | None:
-    """Return the recipe of a model on a GPU (names of presets) that is nearest in the number of GPUs, then in
-    precision; None without one."""
+def recipe_near(model: str, gpu: str, gpus: int, sequence: int, precision: str) -> Recipe | None:
+    """Return the recipe of a model on a GPU (names of presets) that is nearest in the number of GPUs, then in precision
+    and the length of sequences; None without one."""
     found = [_recipe(*one) for one in _stated().values() if _of_model(*one) == model]
 
-    def apart(one: Recipe) -> tuple[float, bool, str]:
-        size = one.job["gpus"]
-        return max(size, gpus) / min(size, gpus), precision_of(one) != precision, one.name
+    def apart(one: Recipe) -> tuple[float, bool, float, str]:
+        size, longer = (max(a, b) / min(a, b) for a, b in ((one.job["gpus"], gpus), (one.job["seq"], sequence)))
+        return size, precision_of(one) != precision, longer, one.name
 
-    near = (one for one in sorted(found, key=apart) if apart(one)[0] <= NEAR)
+    near = (one for one in sorted(found, key=apart) if max(apart(one)[0], apart(one)[2]) <= NEAR)
     return next((one for one in near if gpu_of(one) == gpu), None)
 
 
