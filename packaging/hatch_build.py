@@ -16,6 +16,9 @@ PACKED = "_presets.xz"
 OF_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 """Settings of xz for text, as its manual recommends them."""
 
+ORDER = "tools frameworks failures rates SKILL.md known families clusters gpus models recipes library"
+"""Folders of presets in the archive: alike beside alike."""
+
 PRINTED = {"models", "gpus", "clusters", "frameworks"}
 """Folders of presets whose files a command prints as they are."""
 
@@ -38,7 +41,8 @@ class WheelHook(BuildHookInterface[Any]):
         root = Path(self.root)
         files = {path.relative_to(root / "presets").as_posix(): path for path in (root / "presets").rglob("*.*")}
         files["SKILL.md"] = root / "docs" / "SKILL.md"
-        texts = [name.encode() + b"\n" + _kept(path) for name, path in sorted(files.items())]
+        names = sorted(files, key=lambda name: (ORDER.find(name.partition("/")[0]), name))
+        texts = [name.encode() + b"\n" + _kept(files[name]) for name in names]
         packed = Path(self.directory) / PACKED
         packed.parent.mkdir(parents=True, exist_ok=True)
         packed.write_bytes(lzma.compress(b"\0".join(texts), filters=OF_TEXT))
