@@ -51,21 +51,6 @@ from gpuscale.trials.tuning import Tuning as Tuning, tune as tune
 from gpuscale.validation.scores import Validation as Validation, validate as validate
 from gpuscale.version import __version__ as __version__
 
-__all__ = [
-    "Advice", "Answered", "BatchSize", "BenchResult", "Calibrated", "CalibratedRun", "Calibration", "CheckResult",
-    "Checkup", "ClusterSpec", "CollectiveEstimate", "Decisions", "Diagnosis", "Estimate", "Explanation", "Export",
-    "Finding", "FleetResult", "Goodput", "GpuSpec", "GpuscaleError", "ImportedCluster", "InputError", "LaunchEstimate",
-    "LaunchJob", "MemoryBudget", "MemoryTimeline", "ModelSpec", "NoAnswerError", "Placement", "PlanComparison",
-    "PlanResult", "PlanRow", "Recipe", "Roofline", "Schedule", "Siblings", "Size", "Stragglers", "Study", "Subject",
-    "TrafficReport", "TrainTime", "Tuning", "Validation", "advise", "all_clusters", "all_gpus", "all_models",
-    "all_recipes", "all_studies", "batch_size", "bench", "calibrate", "calibrate_gpu", "calibrate_run", "check",
-    "check_up", "compare", "decide", "diagnose", "estimate", "estimate_file", "estimate_launch", "explain_plan",
-    "export", "find_recipe", "fleet", "goodput", "import_cluster", "load_cluster", "load_gpu", "load_model",
-    "load_study", "memory_budget", "memory_timeline", "place_ranks", "plan", "price_collective", "read_launch",
-    "read_results", "read_subject", "report", "roofline", "save_site", "schedule", "schedule_of_durations", "size",
-    "stragglers", "sweep", "traffic_of", "train_time", "tune", "validate",
-]
-
 def batch_size(
     model: str | Path | ModelSpec | None = None, gpus: int | str | Sequence[int] | None = None, tokens: Any = None, *,
     noise_scale: float | str | None = None, gradient_norm: Any = None, layout: Mapping[str, Any] | None = None,

@@ -68,7 +68,6 @@ def stub():
         parts = ", ".join(f"{name} as {name}" for name in names.split() if name not in apart)
         lines += [f"from gpuscale.{module} import {parts}"] if parts else []
     lines += ["from gpuscale.version import __version__ as __version__", ""]
-    lines += ["__all__ = [", filled(f'"{name}"' for name in found), "]", ""]
     return "\n".join([*lines, *map(written, functions)])
 
 
