@@ -503,6 +503,7 @@ _LINES = (
     ("failures", r"\[interruptions[.\]]"),
     ("framework", r"(?:rule_set|as)[ \t]*="),
     ("gpu", r"sm_count[ \t]*="),
+    ("launch", r"per_device_batch_size[ \t]*:"),
     ("model", r"published_params[ \t]*=|tied_embeddings[ \t]*=|base_emb_dim[ \t]*:"),
     ("collectives", r"#?.{0,300}\balgbw[ \t]+busbw"),
     ("run", r".{0,300}\biteration:?[ \t]+[0-9]+[ \t/]|.{0,300}\bstep:?[ \t]+[0-9]+.{0,300}\bloss"),

@@ -105,8 +105,9 @@ def test_torchtune(builder, more, expected, tmp_path):
 @pytest.mark.parametrize(
     ("name", "more", "expected"),
     [
-        ("litgpt", "lora_r: 8\nlora_key: true\nquantize: bnb.nf4-dq\n",
-         {"tune": "qlora", "base_dtype": "nf4", "lora_targets": "k,q,v", "lora_rank": 8, "lora_dropout": True}),
+        ("litgpt", "lora_r: 8\nlora_key: true\nquantize: bnb.nf4-dq\nlora_head: true\n",
+         {"optimizer": "paged-adamw", "moment_dtype": "fp32", "tune": "qlora",
+          "base_dtype": "nf4", "lora_targets": "k,q,v", "lora_rank": 8, "lora_dropout": True}),
         ("automodel", "peft: {match_all_linear: true, dim: 16}\nquantization: {load_in_4bit: true}\n",
          {"tune": "qlora", "base_dtype": "nf4-single", "lora_targets": "all", "lora_rank": 16}),
         ("automodel", "peft: {target_modules: ['*_proj']}\n", {"tune": "lora", "lora_targets": "all", "lora_rank": 8}),

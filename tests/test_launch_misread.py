@@ -146,12 +146,16 @@ MAXTEXT = """python3 -m MaxText.train MaxText/configs/base.yml model_name=mixtra
     ("ici_fsdp_parallelism=8 optimizer_memory_host_offload=True", {"offload": "optimizer"}),
     ("ici_fsdp_parallelism=1 ici_data_parallelism=8 shard_optimizer_over_data=True", {"zero": 1}),
     ("ici_fsdp_parallelism=8 quantization=fp8 dtype=bfloat16", {"precision": "fp8"}),
+    ("ici_fsdp_parallelism=8 attention=dot_product", {"attention": "eager"}),
+    ("ici_fsdp_parallelism=8 override_model_config=True base_num_decoder_layers=4", {"model": "mixtral-8x7b,layers=4"}),
 ])  # fmt: skip
 def test_what_maxtext_says_of_states_shards_and_experts(tmp_path, said, expected):
     assert_has(job(tmp_path, {"gpus": 8}, a__sh=MAXTEXT + said), **expected)
 
 
-@pytest.mark.parametrize("said", ["sparse_matmul=False", "use_dpo=True", "expert_shard_attention_option=context"])
+@pytest.mark.parametrize(
+    "said", ["sparse_matmul=False", "use_dpo=True", "mu_dtype=bfloat16", "expert_shard_attention_option=context"]
+)
 def test_what_maxtext_says_and_nobody_models_is_asked_for(tmp_path, said):
     with pytest.raises(InputError, match=said.partition("=")[0]):
         job(tmp_path, {"gpus": 8}, a__sh=f"{MAXTEXT} ici_fsdp_parallelism=8 {said}")

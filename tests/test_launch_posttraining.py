@@ -4,6 +4,7 @@ import pytest
 from test_launch_tools import assert_has, job
 
 from gpuscale.errors import InputError
+from gpuscale.files import kind_of
 from gpuscale.launch.shapes import same_shape
 from gpuscale.launch.subject import estimate_launch
 from gpuscale.presets.models import load_model
@@ -333,6 +334,17 @@ MAXTEXT = {"model_name": "llama3.1-70b", "per_device_batch_size": 1, "max_target
 )
 def test_meshes_of_maxtext_fill_what_is_left_inside_nodes_and_between_them(more, expected, tmp_path):
     assert_has(job(tmp_path, {"gpus": 32}, a__yaml=MAXTEXT | more), **expected)
+
+
+def test_sizes_of_maxtext_over_its_base_are_the_model_where_none_is_named(tmp_path):
+    """base.yml: 16 heads of 128, an MLP of 7168, 32,000 tokens and sequences of 2,048."""
+    own = {"base_config": "base.yml", "base_emb_dim": 1024, "base_num_decoder_layers": 4, "per_device_batch_size": 2}
+    found = job(tmp_path, {"gpus": 8}, a__yml=own)
+    shape = dict(part.split("=") for part in found.options["model"].split(","))
+    assert [shape[key] for key in ("layers", "hidden", "heads", "ffn", "vocab")] == ["4", "1024", "16", "7168", "32000"]
+    assert (found.options["seq"], found.options["gbs"], kind_of(tmp_path / "a.yml")) == (2048, 16, "launch")
+    with pytest.raises(InputError, match="scaled by 4"):
+        job(tmp_path, {"gpus": 8}, a__yml=own | {"global_parameter_scale": 4})
 
 
 MODEL = """# a model of MaxText, alone

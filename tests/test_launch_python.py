@@ -1,6 +1,7 @@
 """Python files worked out without being run: the evaluator, and what each framework's scripts come to."""
 
 import pytest
+from test_launch_tools import assert_has, job
 
 from gpuscale.errors import InputError
 from gpuscale.launch.check import check
@@ -655,6 +656,28 @@ def test_builders_of_olmo_core_are_given_what_stands_beside_them(tmp_path):
     }  # fmt: skip
     with pytest.raises(InputError, match="on how many GPUs it runs"):
         read(tmp_path, OLMO)
+
+
+COOKBOOK = {
+    "name": "a", "budget": "b", "nodes": 2, "gpus": 8, "max_tokens": 10**9, "sequence_length": 4096,
+    "model": "olmo2_7B", "tokenizer": "dolma2", "global_batch_size": 2**21,
+    "dataset": {"sources": [{"name": "c", "paths": ["d"]}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, {"micro_batch_size": 8, "recompute": "none"}),
+        ({"activation_checkpointing": True, "rank_microbatch_size": 8192},
+         {"micro_batch_size": 2, "recompute": "selective:mlp"}),
+        ({"float8": True}, {"precision": "fp8-current"}),
+        ({"dp_shard_degree": 4, "cp_degree": 2}, {"cp": 2, "shard": 8}),
+    ],
+)  # fmt: skip
+def test_olmo_cookbook_makes_an_experiment_of_few_settings(tmp_path, more, expected):
+    usual = {"model": "olmo2-7b", "gpus": 16, "seq": 4096, "gbs": 512, "zero": 3, "shard": 8, "precision": "bf16"}
+    assert_has(job(tmp_path, a__yaml=COOKBOOK | more), **usual | {"compile": "on", "optimizer": "adamw"} | expected)
 
 
 @pytest.mark.parametrize(

@@ -440,6 +440,18 @@ def test_yaml_of_nobody_known_is_nobodys(text, tmp_path):
         job(tmp_path, a__yaml=text)
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        ("lingua", "tp_size: 1", "tp_size: 2, num_nodes: 2, gpus_per_node: 8", {"gpus": 16, "tp": 2, "gbs": 64}),
+        ("litgpt", "devices: 4\nnum_nodes: 2", "devices: 1", {"gpus": 1, "recompute": "none", "zero": 0}),
+    ],
+)
+def test_gpus_that_a_file_states(name, old, new, expected, tmp_path):
+    """litgpt/finetune/full.py: FSDP, which recomputes, is for more than one device."""
+    assert_has(job(tmp_path, {}, a__yaml=FILES[name].replace(old, new)), **expected)
+
+
 def test_litgpt_pretrains_with_shards_over_a_node_and_finetunes_with_shards_over_all(tmp_path):
     """litgpt/pretrain.py: HYBRID_SHARD; finetune/full.py: FSDP's own FULL_SHARD."""
     train = "train: {global_batch_size: 64, micro_batch_size: 2, max_seq_length: 2048}\neval: {interval: 100}\n"

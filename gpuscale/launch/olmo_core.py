@@ -1,12 +1,15 @@
-"""Scripts of OLMo-core, read into a job and its layout: an `ExperimentConfig`, or the builders that `main` is given.
+"""Scripts of OLMo-core, read into a job and its layout: an `ExperimentConfig`, or the builders that `main` is given;
+and YAML of olmo-cookbook, which makes such a configuration of few settings.
 
 Names and defaults: ai2-olmo-core 3.0.0 (PyPI, 2026), olmo_core/train/train_module/transformer/config.py,
-distributed/parallel, internal/experiment.py. It trains by FSDP2 in plain PyTorch.
+distributed/parallel, internal/experiment.py; allenai/olmo-cookbook, 2025 (cookbook/aliases.py,
+model/builder.py). It trains by FSDP2 in plain PyTorch.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch.launchers import gpus_of, take_gpus
@@ -15,12 +18,16 @@ from gpuscale.launch.shapes import named_shape
 from gpuscale.launch.writing import Target
 from gpuscale.presets.files import known_table
 from gpuscale.presets.models import load_model
+from gpuscale.presets.tools import load_tool
 
 WINDOW = {"window.length": 4096, "window.full_every": 4}
 """What OLMo 3 has beside: three windowed layers, then one of full attention."""
 
-TOKENIZERS = {"dolma2": 100278, "dolma2_sigdig": 100278, "gpt_neox_olmo_dolma_v1_5": 50280, "gpt2": 50257}
-"""Constructor of `TokenizerConfig` -> its vocabulary (data/tokenizer.py)."""
+TOKENIZERS = {
+    "dolma2": 100278, "dolma2_sigdig": 100278, "gpt_neox_olmo_dolma_v1_5": 50280, "gpt2": 50257,
+    "dolma2-tokenizer": 100278, "gpt_neox": 50280, "superbpe_experimental": 180021,
+}  # fmt: skip
+"""Constructor of `TokenizerConfig`, or its name in the cookbook -> its vocabulary (data/tokenizer.py)."""
 
 PADDED = 128
 """What `padded_vocab_size` is a multiple of."""
@@ -38,9 +45,11 @@ OPTIMIZERS = {"SkipStepAdamWConfig": "adamw", "AdamWConfig": "adamw", "AdamConfi
 
 def claims(source: Source) -> bool:
     """Whether a source is a script of OLMo-core."""
-    if source.kind != "python":
-        return False
     names = source.settings.keys()
+    if source.called != "module" and {"trainer_config.batch_size", "model_config.model_size"} <= names:
+        return True
+    if source.kind != "python":
+        return source.kind != "command" and names >= COOKBOOK_MARKS
     return "train_module.rank_microbatch_size" in names or "train_module_config_builder.rank_microbatch_size" in names
 
 
@@ -51,6 +60,7 @@ def read(reading: Reading) -> None:
         InputError: a value that makes no sense, or a model that is not known.
     """
     reading.option("framework", "pytorch")
+    _take_cookbook(reading)
     for name, one in [*reading.settings.items()]:
         section, _, rest = name.partition("_config_builder")
         if rest or name.endswith("_config_builder"):
@@ -63,14 +73,57 @@ def read(reading: Reading) -> None:
         reading.assume("sequences of 4,096 tokens, OLMo-core's default")
     reading.option("seq", sequence, *longest)
     take_gpus(reading)
-    nodes = reading.integer("num_nodes")
-    if nodes and "gpus" not in reading.options and "gpus" not in reading.given:
+    nodes, each = reading.integer("num_nodes"), reading.integer("num_gpus")
+    if nodes and each:
+        reading.option("gpus", nodes * each, "num_nodes", "num_gpus")
+    elif nodes and "gpus" not in reading.options and "gpus" not in reading.given:
         reading.option("gpus", nodes * 8, "num_nodes")
         reading.assume("nodes of 8 GPUs", "num_nodes")
     _read_model(reading, sequence)
     _read_batch(reading, sequence)
     _read_layout(reading)
     _read_step(reading)
+
+
+COOKBOOK_MARKS = {"budget", "nodes", "gpus", "model", "tokenizer", "sequence_length", "max_tokens"}
+COOKBOOK = {
+    "nodes": "num_nodes", "gpus": "num_gpus", "beaker_config.num_nodes": "num_nodes",
+    "beaker_config.num_gpus": "num_gpus", "rank_microbatch_size": "train_module.rank_microbatch_size",
+    "trainer_config.batch_size": "global_batch_size", "trainer_config.sequence_length": "sequence_length",
+    "dp_shard_degree": "train_module.dp_config.shard_degree", "cp_degree": "train_module.cp_config.degree",
+    "model_config.tokenizer": "tokenizer",
+}  # fmt: skip
+"""Setting of olmo-cookbook -> what a script of OLMo-core calls it."""
+
+MICROBATCHES = {2048: 16, 4096: 8}
+"""Length of sequences -> how many the cookbook takes at a time; 4 of others."""
+
+
+def _take_cookbook(reading: Reading) -> None:
+    """Take settings of olmo-cookbook for the configuration that it makes of them."""
+    settings = reading.settings
+    if not (settings.keys() >= COOKBOOK_MARKS or "trainer_config.batch_size" in settings):
+        return
+    reading.run_by(load_tool("olmo-cookbook"))
+    for name, ours in COOKBOOK.items():
+        if name in settings:
+            settings.setdefault(ours, settings[name])
+    kind, size = reading.text("model_config.model_type"), reading.text("model_config.model_size")
+    if kind and size:
+        found = settings["model_config.model_type"]
+        settings["model"] = replace(found, value=f"{kind}_{re.sub('[bm]$', lambda one: one[0].upper(), size)}")
+    sequence, micro = reading.integer("sequence_length"), "train_module.rank_microbatch_size"
+    if sequence and reading.get(micro) is None:
+        reading.option("micro_batch_size", MICROBATCHES.get(sequence, 4))
+        reading.assume(f"microbatches of {MICROBATCHES.get(sequence, 4)}, olmo-cookbook's default at this length")
+    for switch, config in (("activation_checkpointing", "ac_config"), ("float8", "float8_config")):
+        if reading.flag(switch):
+            settings[f"train_module.{config}"] = settings[switch]
+    if reading.flag("activation_checkpointing"):
+        settings |= {
+            f"train_module.ac_config.{key}": replace(settings["activation_checkpointing"], value=value)
+            for key, value in (("mode", "selected_modules"), ("modules", ["blocks.*.feed_forward"]))
+        }
 
 
 def _read_model(reading: Reading, sequence: int) -> None:
@@ -152,9 +205,11 @@ def _vocabulary(reading: Reading) -> int:
     stated = reading.settings.get("model.vocab_size")
     if stated is not None and isinstance(stated.value, int):
         return reading.integer("model.vocab_size") or 0
-    tokenizer = next(
-        (str(one.value) for name in ("model.vocab_size.of", "tokenizer") if (one := reading.get(name))), "dolma2"
-    ).rpartition(".")[2]
+    tokenizer = (
+        next((str(one.value) for name in ("model.vocab_size.of", "tokenizer") if (one := reading.get(name))), "dolma2")
+        .rpartition(".")[2]
+        .rpartition("/")[2]
+    )
     size = TOKENIZERS.get(tokenizer)
     if size is None:
         reading.refuse(stated, f"the vocabulary of {tokenizer[:60]} is not known here", settles="model")

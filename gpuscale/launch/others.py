@@ -20,6 +20,7 @@ from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
 from gpuscale.launch.shapes import read_attention
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import Target
+from gpuscale.presets.models import MAXTEXT_EXPERTS, MAXTEXT_SIZES, load_model, maxtext_shape
 from gpuscale.presets.tools import load_tool
 
 SHAPE = {
@@ -403,7 +404,7 @@ def _read_maxtext(reading: Reading) -> None:
     table = _maxtext_table(reading.settings)
     reading.run_by(load_tool("maxtext"))
     reading.option("framework", "maxtext")
-    read_model(reading, f"{table}model_name", "modules.pre_trainer.model")
+    _maxtext_model(reading, table)
     trainer.read_sequence(reading, f"{table}max_target_length")
     take_gpus(reading)
     sizes, of = _mesh(reading, table)
@@ -445,6 +446,38 @@ def _read_maxtext(reading: Reading) -> None:
         trainer.read_optimizer(reading, f"{table}opt_type")
 
 
+BASE = {
+    "base_emb_dim": "2048", "base_num_query_heads": "16", "base_num_kv_heads": "16", "base_mlp_dim": "7168",
+    "base_num_decoder_layers": "16", "head_dim": "128", "vocab_size": "32000",
+}  # fmt: skip
+"""The model that base.yml has where none is named."""
+
+
+def _maxtext_model(reading: Reading, table: str) -> None:
+    """Read the model: by its name, changed where `override_model_config` says so, or by its sizes over base.yml's."""
+    stated = {name.removeprefix(table): str(one.value) for name, one in reading.settings.items()
+              if name.startswith(table) and one.value is not None}  # fmt: skip
+    named = reading.text(f"{table}model_name", "modules.pre_trainer.model") not in {None, "default"}
+    changed = [name for name in MAXTEXT_NAMES if name in stated]
+    place = f"{reading.sources[-1].file}: {', '.join(changed[:3])}"
+    if named or not changed:
+        read_model(reading, f"{table}model_name", "modules.pre_trainer.model")
+        model = str(reading.options.get("model") or "")
+        if changed and model and not model.endswith(".json") and reading.flag(f"{table}override_model_config"):
+            own = {name: stated[name] for name in changed}
+            keys = {key: value for key, value in maxtext_shape(own, place).items() if key in _SIZED_BY}
+            line = ",".join([load_model(model).name, *(f"{key}={value}" for key, value in keys.items())])
+            reading.option("model", line, *(f"{table}{name}" for name in changed))
+        return
+    keys = maxtext_shape(BASE | stated, place)
+    sequence = reading.integer(f"{table}max_target_length")
+    shaped_model(reading, {**keys, "sequence": sequence or 2048}, *(f"{table}{name}" for name in changed))
+
+
+_SIZED_BY = {*MAXTEXT_SIZES, *(f"moe.{key}" for key in MAXTEXT_EXPERTS)}
+MAXTEXT_NAMES = (*MAXTEXT_SIZES.values(), *MAXTEXT_EXPERTS.values())
+
+
 def _maxtext_states(reading: Reading, table: str) -> None:
     """Read the types of weights, gradients and moments, and what of them is in host memory."""
     weights, gradients = f"{table}weight_dtype", f"{table}grad_dtype"
@@ -454,6 +487,12 @@ def _maxtext_states(reading: Reading, table: str) -> None:
         reading.assume("weights, gradients and moments are bf16, without a copy in fp32", weights)
     elif reading.text(gradients) is not None:
         reading.option("grad_dtype", DTYPES.get(reading.text(gradients) or "", "fp32"), gradients)
+    first = reading.get(f"{table}mu_dtype")
+    kept = DTYPES.get(str(getattr(first, "value", "") or reading.text(weights) or "float32"))
+    if kept != DTYPES.get(reading.text(weights) or "float32") and "moment_dtype" not in reading.given:
+        reading.refuse(first, "first moments of another type than second ones", settles="moment_dtype")
+    if reading.text(f"{table}attention") == "dot_product":
+        read_attention(reading, f"{table}attention")
     hosts = {
         "optimizer": f"{table}optimizer_memory_host_offload",
         "parameters": f"{table}parameter_memory_host_offload",

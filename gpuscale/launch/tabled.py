@@ -69,7 +69,8 @@ def read(reading: Reading, tool: Tool) -> None:
     _read_adapters(reading, job.adapters)
     for name, row in ((name, row) for name, rows in job.options.items() for row in rows):
         _read_option(reading, name, row)
-    for name, value in job.fixed.items():
+    one = (reading.given.get("gpus") or reading.options.get("gpus")) == 1
+    for name, value in {**job.fixed, **(job.single if one else {})}.items():
         reading.option(name, value)
     if int(reading.layout.get("cp") or 1) > 1 and job.cp_comm:
         reading.option("cp_comm", job.cp_comm)

@@ -4,6 +4,7 @@ model's id in the hub's cache), or a shape in a line, all turned into `ModelSpec
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -364,10 +365,20 @@ def maxtext_keys(path: Path) -> dict[str, Any]:
     if not {"base_emb_dim", "base_num_decoder_layers"} <= data.keys():
         hint = "give a TOML model file, a config.json, or a YAML of MaxText with its base_emb_dim"
         raise InputError("not a model that is known", place=str(path), hint=hint)
+    return maxtext_shape(data, str(path))
+
+
+def maxtext_shape(data: Mapping[str, str], place: str) -> dict[str, Any]:
+    """Return the keys of a model file that settings of MaxText stand for, those of them that are stated.
+
+    Raises:
+        InputError: blocks that are not read.
+    """
     block, kind = data.get("decoder_block", "llama2").lower(), data.get("attention_type", "global").lower()
-    if block not in MAXTEXT_BLOCKS or kind != "global":
-        message = f"layers of {block[:40]} with attention {kind[:40]} are not read from MaxText's files"
-        raise InputError(message, place=str(path), hint="give the model by name, or its config.json")
+    scale = data.get("global_parameter_scale", "1")
+    if block not in MAXTEXT_BLOCKS or kind != "global" or scale != "1":
+        message = f"layers of {block[:40]} with attention {kind[:40]}, scaled by {scale[:9]}, are not read here"
+        raise InputError(message, place=place, hint="give the model by name, or its config.json")
     keys: dict[str, Any] = {
         key: int(data[name]) for key, name in MAXTEXT_SIZES.items() if data.get(name, "").isdecimal()
     }
@@ -384,5 +395,5 @@ def maxtext_keys(path: Path) -> dict[str, Any]:
     return keys
 
 
-def _on(data: dict[str, str], name: str) -> bool:
+def _on(data: Mapping[str, str], name: str) -> bool:
     return data.get(name, "false").lower() == "true"

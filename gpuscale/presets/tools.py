@@ -78,6 +78,7 @@ class JobTable:
     options: Mapping[str, tuple[ToolOption, ...]] = field(default_factory=dict)  #: later rows replace earlier ones.
     trains: ToolOption | None = None  #: what says what is trained, with the words that mean a whole model by itself.
     fixed: Mapping[str, Any] = field(default_factory=dict)  #: options that are always so.
+    single: Mapping[str, Any] = field(default_factory=dict)  #: options that are so on one GPU.
     cp_comm: str = ""  #: how context parallelism communicates.
     replicas: tuple[str, ...] = ()  #: settings that say how many copies of the shards there are,
     whole_with: tuple[str, ...] = ()  #: but where one of these is set there is one.
