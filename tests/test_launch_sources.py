@@ -70,6 +70,22 @@ FOLLOWED = [
     ("x=abc; [ $x == a* ] && y=1 || y=2; [[ $x == a* ]] && z=1\npython t.py --y $y --z $z", {"y": "2", "z": "1"}),
     ("{ echo 8; echo 9; } > f; echo no >&2; mapfile -t A < f\npython t.py --n ${#A[@]} --b ${A[1]}",
      {"n": "2", "b": "9"}),
+    ("A=1; f() { B=$A; }; A=3 f; A=2 python t.py --b $B --a $A", {"b": "3", "a": "1"}),
+    ("p=9; f() { local t=${1:-2} p=$p; echo $t-$p; }\npython t.py --a $(f 4)", {"a": "4-9"}),
+    ("(exit 3); A=$?; X=$(exit 2); B=$?; true | false; C=$?\npython t.py --a $A --b $B --c $C",
+     {"a": "3", "b": "2", "c": "1"}),
+    ("A=(ab cb); python t.py --a ${A[@]/#/x} --b ${A[@]%b} --c ${A[@]: -1} --d ${#A[1]}",
+     {"a": ["xab", "xcb"], "b": ["a", "c"], "c": "cb", "d": "2"}),
+    ("n=1; X=hello; set -- a b c\npython t.py --a ${X:n:2} --b ${X: -2} --c ${@:2:1} --d ${!#}",
+     {"a": "el", "b": "lo", "c": "b", "d": "c"}),
+    ("[[ llama-70b =~ ([0-9]+)b$ ]] && N=${BASH_REMATCH[1]}; [[ a < b ]] && M=1; [ 08 -eq 8 ] && K=1\n"
+     "python t.py --n $N --m $M --k $K", {"n": "70", "m": "1", "k": "1"}),
+    ("X=$(echo Llama-2 | tr A-Z a-z | sed 's/-.*//'); Y=$(echo v=3 | sed -n 's/v=\\(.*\\)/<\\1>/p')\n"
+     "python t.py --x $X --y $Y", {"x": "llama", "y": "<3>"}),
+    ("printf 'a: 1\\nb: 2\\n' > c; sed -i -e 's/^a: .*/a: 8/; /^b/d' -e '1a\\ c: 3' c\npython t.py --x $(cat c)",
+     {"x": ["a:", "8", "c:", "3"]}),
+    ("X=$(seq 0 3 | tr '\\n' , | sed -E 's/(,)$/;/;2p')\npython t.py --x $X --y $'a\\'b'",
+     {"x": "0,1,2,3;", "y": "a'b"}),
     ("echo 'N=$1' > e.sh; set -- 5; . ./e.sh 7\npython t.py --n $N --m $1", {"n": "7", "m": "5"}),
     ("n=0; while [ $n -lt 4 ]; do n=$((n+1)); python t.py --x 1; [ $n = 1 ] && break; done", {"x": "1"}),
 ]  # fmt: skip

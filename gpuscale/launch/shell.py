@@ -13,12 +13,14 @@ from functools import partial
 from itertools import pairwise, takewhile
 from os.path import normpath
 from pathlib import Path, PurePosixPath
-from typing import Any
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any, Literal
 
 from gpuscale.errors import InputError
 from gpuscale.files import is_folder
 from gpuscale.launch.python_run import Program
 from gpuscale.launch.shell_arithmetic import assigned_in, whole_number
+from gpuscale.launch.shell_sed import edited
 from gpuscale.launch.shell_syntax import (
     DECLARING,
     Assignment,
@@ -191,6 +193,7 @@ class Shell:
         origins: file that a command makes -> the file, not here, that it is made of.
         computed: variables that expressions of unknown value are assigned to: what they are compared with is no value
             of what the expressions hang on.
+        unfollowed: where files are changed in ways that are not followed.
         launched: what commands launch, kept by who takes them; a loop drops what a turn that does not count launched.
     """
 
@@ -210,6 +213,7 @@ class Shell:
         self.calls: list[int] = []
         self.choices: dict[str, dict[str, None]] = {}
         self.computed: set[str] = set()
+        self.unfollowed: list[int] = []
         self.launched: list[Any] = []
         self.origins: dict[str, str] = {}
         self.path = Path()
@@ -219,7 +223,7 @@ class Shell:
         self._asked: set[str] = set()
         self._aside: list[State] = []
         self._capture: list[Traced | None] | None = None
-        self._printing = False
+        self._printing, self._substituted = False, "0"
 
     def grow(self, characters: int) -> None:
         """Count what expansions make, up to a limit."""
@@ -289,7 +293,7 @@ class Shell:
         elif isinstance(one, Group):
             inner = state.copy() if one.subshell else state
             self.redirected(one.redirects, inner, lambda: self.run(one.body, inner))
-            state.texts = inner.texts
+            state.texts, state.status = inner.texts, inner.status
         elif isinstance(one, Test) or (isinstance(one, Simple) and _first_word(one) in {"[", "test"}):
             self.truth(one, state)
         else:
@@ -797,7 +801,7 @@ class Shell:
         """Return of which element a key is: in a list what it counts to."""
         text = self.text(key, state).text
         listed = not isinstance(table, dict) or (bool(table) and all(it.isdecimal() for it in table))
-        number = self.count(text, state) if listed else None
+        number = self.arithmetic(key, state) if listed else None
         return text if number is None else str(number + (len(_listed(table)) if number < 0 else 0))
 
     def _table(self, words: tuple[Traced, ...], state: State) -> Value:
@@ -896,27 +900,36 @@ class Shell:
             return [untraced(f"${{{body.text}}}")], False
         indirect, length, name, key, rest = found.groups()
         operation = body.cut(found.start(5))
+        if indirect and rest in {"*", "@"}:
+            return [untraced(one) for one in sorted(state.variables) if one.startswith(name)], True
         if indirect:
             named = self.value(name, state)
             if key and not isinstance(named, Traced):
-                return [
-                    untraced(str(one)) for one in (named if isinstance(named, dict) else range(len(named or ())))
-                ], True
-            name = named.text if isinstance(named, Traced) and known(named.text) else name
+                listed = named if isinstance(named, dict) else range(len(named or ()))
+                return [untraced(str(one)) for one in listed], True
+            if isinstance(named, Traced) and known(named.text) and named.text:
+                return self._parameter(joined([named, operation]), state)
         value = self.value(name, state)
         if length:
-            size = len(_listed(value)) if key in {"@", "*"} else len(value.text) if isinstance(value, Traced) else 0
+            texts = _listed(value) if key in {"@", "*"} or value is None else self._named(name, key, state)[0]
+            if isinstance(value, Traced) and not known(value.text):
+                return [value], False
+            size = len(texts) if key in {"@", "*"} or name in {"@", "*"} else sum(len(it.text) for it in texts)
             return [untraced(str(size))], False
         values, several = self._named(name, key, state)
-        alternative = re.match(r":?[-=+?]", rest)
-        if alternative:
+        if re.match(r":?[-=+?]", rest):
             return self._alternative(name, values, several, operation, state)
-        if rest and not several:
-            return [self._changed(values[0], operation, state)], False
-        if several and (cut := re.match(r":\s*(\d+)(?::\s*(\d+))?$", rest)):
-            stop = int(cut[1]) + int(cut[2]) if cut[2] else None
-            return values[int(cut[1]) - (name in {"@", "*"}) : stop], True
-        return values, several
+        if several and rest.startswith(":"):
+            start, stop = self._slice(operation, len(values) + (name in {"@", "*"}), state)
+            return values[max(start - (name in {"@", "*"}), 0) : stop - (name in {"@", "*"})], True
+        return [self._changed(value, operation, state) for value in values] if rest else values, several
+
+    def _slice(self, operation: Traced, size: int, state: State) -> tuple[int, int]:
+        """Return where `:start:length` begins and ends."""
+        one, colon, two = self.text(operation.cut(1), state).text.partition(":")
+        start, length = self.count(one, state) or 0, self.count(two, state) if colon else size
+        start = start if start >= 0 else max(0, size + start)
+        return start, size if length is None else start + length if length >= 0 else size + length
 
     def _alternative(
         self, name: str, values: list[Traced], several: bool, operation: Traced, state: State
@@ -952,11 +965,8 @@ class Shell:
             size = len(value.text) if len(rest) > 1 else 1
             first = value.text[:size]
             return untraced((first.upper() if "^" in rest else first.lower()) + value.text[size:])
-        part = re.fullmatch(r":\s*(-?\d+)(?::\s*(-?\d+))?", rest)
-        if part:
-            start = max(int(part[1][:6]) + (len(value.text) if part[1].startswith("-") else 0), 0)
-            size = int(part[2][:6]) if part[2] else len(value.text)
-            return value.cut(start, start + size if size >= 0 else size)
+        if rest.startswith(":"):
+            return value.cut(*self._slice(operation, len(value.text), state))
         ends = re.match(r"##?|%%?", rest)
         if ends:
             pattern = _pattern(self.text(operation.cut(ends.end()), state).text)
@@ -967,10 +977,8 @@ class Shell:
             old, new = (self.text(untraced(it.replace("\0", "/")), state).text for it in (old, new))
             count = 0 if swap[0].startswith("//") else 1
             pattern = _pattern(old).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
-            pattern = (
-                rf"\A(?:{pattern})" if swap[0][-1] == "#" else rf"(?:{pattern})\Z" if swap[0][-1] == "%" else pattern
-            )
-            return untraced(re.sub(pattern, lambda _: new, value.text[:2000], count=count)) if old else value
+            anchored = {"#": rf"\A(?:{pattern})", "%": rf"(?:{pattern})\Z"}.get(swap[0][-1], pattern)
+            return untraced(re.sub(anchored, lambda _: new, value.text[:2000], count=count)) if anchored else value
         return value
 
     # --- what commands print
@@ -989,6 +997,7 @@ class Shell:
         self.depth -= 1
         self._printing = printing
         self._back(marked)
+        self._substituted = inner.status if statements else "ok"
         if found is None:
             return untraced(_open(re.sub(r"[\s$]+", "_", text.text.strip())[:60]))
         return found.cut(0, len(found.text.rstrip("\n")))
@@ -997,9 +1006,10 @@ class Shell:
         """Follow a command."""
         first, plain = next(iter(one.words), EMPTY), [word for word in one.words if isinstance(word, Traced)]
         if not one.words:
+            self._substituted = "0"
             for assignment in one.assignments:
                 self.assign(assignment, state)
-            state.status = "ok" if any("$(" in str(it.value) or "`" in str(it.value) for it in one.assignments) else "0"
+            state.status = self._substituted
             if one.redirects and not one.assignments:
                 self.show(self._read_by(one.redirects, state))  # `$(< file)`
             return
@@ -1007,21 +1017,24 @@ class Shell:
         if name in DECLARING:
             self._declare(one, name, state)
             return
+        fields = self.fields(plain, state)
         inner = state.copy() if one.assignments else state
         for assignment in one.assignments:
             self.assign(assignment, inner)
-        fields = self.fields(plain, inner)
         if not fields:
             return
         name = PurePosixPath(fields[0].text).name
         state.status = {"false": "1", "true": "0"}.get(
             name, "" if name in QUESTIONS else "ok" if name not in QUIET else "0"
         )
-        follow = partial(self._command, one, fields, state, inner)
         if fields[0].text in state.functions:
-            self.redirected(one.redirects, state, follow)
+            names = {it.name: state.variables.get(it.name) for it in one.assignments}
+            inner.status = state.status
+            self.redirected(one.redirects, inner, partial(self._command, one, fields, inner, inner))
+            state.adopt(inner)
+            _restore(names, state)
         else:
-            follow()
+            self._command(one, fields, state, inner)
 
     def _command(self, one: Simple, fields: list[Traced], state: State, inner: State) -> None:
         read = self._read_by(one.redirects, inner)
@@ -1056,12 +1069,12 @@ class Shell:
     def _declare(self, one: Simple, name: str, state: State) -> None:
         words = [word.text for word in one.words[1:] if isinstance(word, Traced)]
         flags = "".join(word for word in words if word.startswith("-"))
-        for word in one.words[1:]:
+        texts = [self.text(it.value, state) if isinstance(it, Assignment) and isinstance(it.value, Traced) else EMPTY
+                 for it in one.words[1:]]  # fmt: skip
+        for word, value in zip(one.words[1:], texts, strict=True):  # all are worked out before the first is set
             if isinstance(word, Assignment):
                 declared = word.name
-                value = self.text(word.value, state) if isinstance(word.value, Traced) else EMPTY  # `local A=$A`
                 self._own(name, flags, declared, state)
-                state.counted |= {declared} if "i" in flags else set()
                 if "n" in flags:
                     state.names[declared] = value.text
                 elif isinstance(word.value, Traced) and not word.key:
@@ -1073,7 +1086,6 @@ class Shell:
                 for item in self.fields([word], state) if not word.text.startswith("-") else ():
                     declared, equals, _ = item.text.partition("=")
                     self._own(name, flags, declared, state)
-                    state.counted |= {declared} if "i" in flags else set()
                     if equals:
                         state.variables[declared] = item.cut(len(declared) + 1)
             if name == "export" or "x" in flags:
@@ -1083,6 +1095,7 @@ class Shell:
         """Begin with a variable that is declared: in a function it is the function's own."""
         if how in {"local", "declare", "typeset"} and self.calls and "g" not in flags:
             state.local.setdefault(name, state.variables.get(name))
+        state.counted |= {name} if "i" in flags else set()
         if "A" in flags and not isinstance(state.variables.get(name), dict):
             state.variables[name] = {}
 
@@ -1128,7 +1141,8 @@ class Shell:
         if name in {"tee", "envsubst"} or (name == "cat" and not words):
             return read
         if name == "cat":
-            return self.written(words[0].text, state) if len(words) == 1 else None
+            texts = [self.written(it.text, state) for it in words]
+            return joined(it for it in texts if it) if None not in texts else None
         if name in {"command", "which", "type"} and words:  # `command -v deepspeed`
             return words[-1] if name != "command" or any(it.text in {"-v", "-V"} for it in rest) else None
         if name in {"realpath", "readlink"}:
@@ -1188,21 +1202,19 @@ class Shell:
     def _sed(self, words: list[Traced], state: State, read: Traced | None) -> Traced | None:
         """Return what `sed s/A/B/` makes of a text, for plain texts A, and `/^A/d`."""
         scripts = [two.text for one, two in pairwise([EMPTY, *words])
-                   if one.text in {"-e", "--expression"} or re.match(r"s([/|#,:])|/[^/]+/d$", two.text)]  # fmt: skip
+                   if re.fullmatch(r"-[nirEsz]*e|--expression", one.text)]  # fmt: skip
+        scripts = scripts or [it.text for it in words if not it.text.startswith("-")][:1]
         names = [it.text for it in words if not it.text.startswith("-") and it.text not in scripts]
         text = self.written(names[0], state) if names else read
         in_place = any(it.text.startswith("-i") for it in words)
         if text is None or not scripts:
             return None
-        for script in scripts:
-            for command in script.split(";"):
-                parts = command.strip()[2:].split(command.strip()[1:2]) if command.strip() else []
-                if len(parts) == 3 and re.fullmatch(r"[\w${}.<>@-]+", parts[0]):
-                    text = _swapped(text, parts[0], parts[1])
-                elif dropped := re.fullmatch(r"/\^?([\w:. -]+)/d", command.strip()):
-                    lines = [(one, one[0].find(dropped[1])) for one in re.finditer(r".*\n?", text.text)]
-                    kept = [one for one, at in lines if at < 0 or (at > 0 and "^" in command)]
-                    text = joined(text.cut(one.start(), one.end()) for one in kept)
+        made = edited(text, scripts, quiet=any(re.match(r"-\w*n", it.text) for it in words), extended=any(
+            re.match(r"-i?[nsz]*[Er]|--regexp-extended", it.text) for it in words))  # fmt: skip
+        if made is None:
+            self.unfollowed += [] if self._printing else [fields_at(words)]
+            return text if names and not self._printing else None
+        text = made
         if in_place and names:
             state.write(names[0], text)
         return text
@@ -1244,7 +1256,8 @@ class Shell:
         """Follow `exit 1`, `return`, `break 2`."""
         name, number = fields[0].text, fields[1].text[:3] if len(fields) > 1 else ""
         state.ended, state.levels = name, int(number) if number.isdecimal() else 1
-        state.status = number if number.isdecimal() and name == "return" else "" if number else state.status
+        if name in {"return", "exit"} and number:
+            state.status = number if number.isdecimal() else ""
         self.ends += [fields[0].at[0]] if name == "exit" and fields[0].at else []
 
     def where(self, state: State) -> Path:
@@ -1274,13 +1287,10 @@ class Shell:
             self.run(body, state)
         state.positional, state.rest = before
         state.ended = "" if state.ended == "return" else state.ended
-        for name, value in state.local.items():
+        for name in state.local:
             state.names.pop(name, None)
             state.counted.discard(name)
-            if value is None:
-                state.variables.pop(name, None)
-            else:
-                state.variables[name] = value
+        _restore(state.local, state)
         state.local = local
 
     def _source(self, rest: list[Traced], state: State) -> None:
@@ -1328,8 +1338,10 @@ class Shell:
             state.variables[names[-1] if names else "MAPFILE"] = tuple(read.cut(*it.span()) for it in lines)
             return
         whole = any(re.fullmatch(r"-\w*d", one.text) and not two.text for one, two in pairwise(rest))
+        listed = any(it.text.startswith("-") and "a" in it.text for it in rest)
         if whole and read is not None and len(names) == 1:
-            state.variables[names[0]] = read  # `read -r -d '' ARGS <<EOF` takes all of it
+            # `read -r -d '' ARGS <<EOF` takes all of it
+            state.variables[names[0]] = tuple(split(read, separators)) if listed else read
             return
         state.status = ""
         if read is None:
@@ -1343,7 +1355,7 @@ class Shell:
         if read is state.input:
             state.input = read.cut(end)
         state.status = "0" if read.text else "1"
-        if any(it.text.startswith("-") and "a" in it.text for it in rest):
+        if listed:
             state.variables[names[-1] if names else "REPLY"] = tuple(split(line, separators))
             return
         for number, name in enumerate(names):
@@ -1410,9 +1422,13 @@ def _searched(words: list[str], text: str) -> bool | None:
     if "q" not in flags or set(flags) - set("qiEFxs") or len(plain) != 1 or not known(text):
         return None
     text, wanted = (text.lower(), plain[0].lower()) if "i" in flags else (text, plain[0])
-    found = [wanted in line if re.fullmatch(r"[\w ,:/-]+", wanted) else _matched(line[:500], wanted)
+    lines = [wanted in line if re.fullmatch(r"[\w ,:/-]+", wanted) else _matched(line[:500], wanted)
              for line in text.split("\n")]  # fmt: skip
-    return None if None in found or "x" in flags else any(found)
+    return None if None in lines or "x" in flags else any(lines)
+
+
+_CLASSES = {name: text for low, text in (("a-z", ascii_lowercase), ("A-Z", ascii_uppercase))
+            for name in (low, f"[{low}]", f"[:{'lower' if low == 'a-z' else 'upper'}:]")}  # fmt: skip
 
 
 def _filtered(name: str, words: list[Traced], read: Traced | None) -> Traced | None:
@@ -1422,7 +1438,11 @@ def _filtered(name: str, words: list[Traced], read: Traced | None) -> Traced | N
     given = " ".join(word.text for word in words)
     if name == "tr":
         one, two = [*(_unescaped(word.text).text for word in words), "", ""][:2]
-        return untraced(read.text.replace(one, two)) if len(words) == 2 and len(one) == len(two) == 1 else None
+        one, two = (_CLASSES.get(it, it) for it in (one, two))
+        if len(words) == 2 and words[0].text == "-d" and re.fullmatch(r"[^\\\[-]+|\n", two):
+            return untraced(read.text.translate(dict.fromkeys(map(ord, two))))
+        same = len(words) == 2 and len(one) == len(two) and (len(one) == 1 or {one, two} <= {*_CLASSES.values()})
+        return untraced(read.text.translate(str.maketrans(one, two))) if same else None
     if name == "grep":
         plain = re.fullmatch(r"-o ([\w,:]+)", given)
         return untraced(f"{plain[1]}\n" * read.text.count(plain[1])) if plain else None
@@ -1631,18 +1651,30 @@ class _Testing:
         offering = {"=", "==", "!=", "=~", "-eq", "-ne"}
         if operator in offering and any(choices) and own and own[1] not in self.shell.computed:
             self.shell.offer(self.shell.text(left, self.state).text, choices)
-        if one is None or two is None or operator in {"-nt", "-ot", "-ef", "<", ">"}:
+        if one is None or two is None or operator in {"-nt", "-ot", "-ef"}:
             return None
         quoted = right.text[:1] in {"'", '"'}
         if operator == "=~":
-            return two in one if quoted and right.text[-1] == right.text[0] else _matched(one[:500], two)
+            return two in one if quoted and right.text[-1] == right.text[0] else self._fits(one[:500], two)
         if operator in {"=", "==", "!="}:
             same = one == two if quoted or not self.double else re.fullmatch(_pattern(two), one) is not None
             return same is (operator != "!=")
-        if not one.strip() or not two.strip():  # an error of `[`, which has no empty numbers; `[[` counts them as 0
-            if not self.double:
+        if operator in {"<", ">"}:
+            plain = self.double and (one + two).isalnum()
+            return ((one < two) if operator == "<" else (one > two)) if plain else None
+        return self._counted(one.strip(), operator, two.strip())
+
+    def _fits(self, text: str, pattern: str) -> bool | None:
+        found = _matched(text, pattern)
+        if found:
+            self.state.variables["BASH_REMATCH"] = tuple(untraced(it or "") for it in (found[0], *found.groups()))
+        return None if found is None else bool(found)
+
+    def _counted(self, one: str, operator: str, two: str) -> bool | None:
+        if not self.double:  # decimal digits, whatever they begin with; without any an error
+            if not one or not two:
                 return False
-            one, two = one.strip() or "0", two.strip() or "0"
+            one, two = (re.sub(r"^(-?)0+(?=\d)", r"\1", it) for it in (one, two))
         low, high = self.shell.count(one, self.state), self.shell.count(two, self.state)
         if low is None or high is None:
             return None
@@ -1675,13 +1707,14 @@ def _test_words(text: Traced) -> list[Traced]:
     return found
 
 
-def _matched(text: str, pattern: str) -> bool | None:
-    """Return whether a text fits a regular expression; None of one that is not followed."""
+def _matched(text: str, pattern: str) -> re.Match[str] | Literal[False] | None:
+    """Return where a text fits a regular expression, False where it does not; None of one that is not followed."""
     plain = pattern.replace("[[:digit:]]", "[0-9]").replace("[[:space:]]", "[ ]").replace("[[:alpha:]]", "[A-Za-z]")
-    if not _PLAIN_PATTERN.fullmatch(plain) or len(re.findall("[+*]", plain)) > 2:
+    bare = re.sub(r"\((?!\?)([^()|]*)\)(?![+*?{])", r"\1", plain)  # groups that are not repeated
+    if not _PLAIN_PATTERN.fullmatch(bare) or len(re.findall("[+*]", bare)) > 2:
         return None
     try:
-        return re.search(plain, text) is not None
+        return re.search(plain, text) or False
     except re.error:
         return None
 
@@ -1695,6 +1728,12 @@ def _open(text: str) -> str:
 
 def _only_list(text: str) -> bool:
     return re.fullmatch(r"\$\{[A-Za-z_]\w*\[@\]\}|\$@|\$\{@\}", text) is not None
+
+
+def _restore(names: Mapping[str, Value | None], state: State) -> None:
+    state.variables |= {name: value for name, value in names.items() if value is not None}
+    for name in [name for name, value in names.items() if value is None]:
+        state.variables.pop(name, None)
 
 
 def _first_word(one: Simple) -> str:

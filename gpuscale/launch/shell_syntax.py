@@ -504,6 +504,9 @@ class Parser:
         raise SyntaxProblem("`[[` without `]]`", start)
 
 
+_OPENED = {"$(": ")", "${": "}", "$'": "$'"}
+
+
 def passed(text: str, at: int) -> int:
     """Return the offset after what stands at one: a quotation, an expansion, brackets, or a character."""
     closing: list[str] = []
@@ -516,14 +519,15 @@ def passed(text: str, at: int) -> int:
             letter = "'"
         elif letter == "\\":
             at += 1
+        elif inside == "$'":
+            letter = inside if letter == "'" else ""
         elif letter != inside:
-            if two in {"$(", "${", "$'"} and (two != "$'" or '"' not in closing):
-                closing.append({"(": ")", "{": "}", "'": "'"}[two[1]])
-                at += 1
-            elif letter in '"`' or (letter == "'" and '"' not in closing):
-                closing.append(letter)
-            elif letter == "(" and inside in {"", ")"}:
-                closing.append(")")
+            quoted = '"' in closing
+            opened = _OPENED.get(two) if two != "$'" or not quoted else None
+            plain = letter in '"`' or (letter == "'" and not quoted)
+            own = letter if plain else ")" if letter == "(" and inside in {"", ")"} else ""
+            closing += [opened or own] if opened or own else []
+            at += bool(opened)
             letter = ""
         if letter and letter == inside:
             closing.pop()
@@ -533,7 +537,7 @@ def passed(text: str, at: int) -> int:
     return min(at, len(text))
 
 
-_SPAN = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?")
+_SPAN = re.compile(r"(-?\d{1,9}|[a-zA-Z](?=\.\.[a-zA-Z]))\.\.(-?\d{1,9}|[a-zA-Z])(?:\.\.(-?\d{1,9}))?")
 
 
 def braced(word: Traced, most: int) -> list[Traced]:
@@ -567,8 +571,12 @@ def _plain_brace(text: str, at: int) -> int:
 
 
 def _counted(span: re.Match[str], most: int) -> list[Traced]:
-    first, last, step = int(span[1]), int(span[2]), abs(int(span[3] or 1)) or 1
+    letters = span[1].isalpha()
+    if letters is not span[2].isalpha():
+        return [untraced(f"{{{span[0]}}}")]
+    first, last = (ord(one) if letters else int(one) for one in span.groups()[:2])
+    step = abs(int(span[3] or 1)) or 1
     padded = any(re.match(r"-?0\d", one) for one in span.groups()[:2])
     width = max(len(span[1]), len(span[2])) if padded else 0
     found = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
-    return [untraced(f"{one:0{width}d}") for one in found[: most + 1]]
+    return [untraced(chr(one) if letters else f"{one:0{width}d}") for one in found[: most + 1]]

@@ -194,6 +194,7 @@ class _Reader:
             Said(*self._place(at), f"source {name}", f"{printable(name)[:MAX_NAME]} is not here: without what it sets")
             for name, at in shell.missing
         )
+        unread += tuple(Said(*self._place(at), "sed -i", UNFOLLOWED) for at in dict.fromkeys(shell.unfollowed))
         cuts = [Said(*self._place(at), "", CUT) for at in shell.cut]
         absent = dict.fromkeys(name for name, _ in shell.missing if known(name) and not name.startswith(("/", "~")))
         for command in commands:
@@ -603,6 +604,7 @@ def _composed(source: Source, needed: bool = False) -> list[str]:
 DOCUMENT = "FILE.yaml"
 """How the file is called that a variable is to name."""
 
+UNFOLLOWED = "what `sed` changes here is not followed: the file counts as it was"
 CUT = "the command ends here, as the shell has it: the lines below are not part of it"
 MAX_NAME = 300
 """Characters of a document's name."""
