@@ -144,6 +144,11 @@ def test_real_config_counts_exactly_or_is_refused(row):
         ("moonshotai--Kimi-K2-Instruct", "kimi-k2"),
         ("Qwen--Qwen3-VL-32B-Instruct", "qwen3-32b"),
         ("mistralai--Mistral-7B-v0.1.ome", "mistral-7b"),
+        ("microsoft--Phi-3-medium-4k-instruct", "phi3-medium"),
+        ("Qwen--Qwen3-Next-80B-A3B", "qwen3-next-80b-a3b"),
+        ("Qwen--Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
+        ("nvidia--Nemotron-H-56B-Base-8K", "nemotron-h-56b"),
+        ("zai-org--GLM-5", "glm-5"),
     ],
 )
 def test_real_config_gives_the_shape_of_the_preset(config, name):
