@@ -199,6 +199,27 @@ def test_a_package_of_a_try_is_taken_as_installed_with_a_word_where_something_ha
         "l = []\nif make():\n    l.append(1)\nx = len(l)",
         "l = []\nwhile make():\n    l.append(1)\nx = 1 if l else 2",
         "try:\n    if make():\n        raise ValueError\n    x = 1\nexcept ValueError:\n    x = 2",
+        "def f():\n    if make():\n        raise ValueError\n"
+        "x = 1\ntry:\n    f()\n    x = 2\nexcept ValueError:\n    pass",
+        "x = 0\nfor i in range(3):\n    if make():\n        break\n    x += 1",
+        "x = 0\nfor i in range(3):\n    if make():\n        continue\n    x += 1",
+        "x = 0\nwhile x < 3:\n    x += 1\n    if make():\n        break",
+        "n = 0\nwhile True:\n    n += 1\n    if make() or n > 4:\n        break\nx = n",
+        "s = {1}\nif make():\n    s.add(2)\nx = len(s)",
+        "x = len({make(), 'a'})",
+        "d = {}\nif make():\n    d['a'] = 1\nx = 'a' in d",
+        "d = {'a': 1}\nif make():\n    del d['a']\nx = len(d)",
+        "d = {'a': 1}\nd[make()[0]] = 2\nx = d['a']",
+        "class A: pass\na = A()\nif make():\n    a.n = 2\nx = hasattr(a, 'n')",
+        "def f():\n    if make():\n        return 1\nx = f() or 3",
+        "if make():\n    def f(): return 1\nelse:\n    def f(): return 2\nx = f()",
+        "def f():\n    yield 1\n    if make():\n        return\n    yield 2\nx = len(list(f()))",
+        "i = iter([1, 2])\nif make():\n    next(i)\nx = next(i)",
+        "x = 1\nmake() and (x := 3)",
+        "x = len([*make()[1], 2])",
+        "import os\nif make():\n    os.environ['A'] = '2'\nx = os.environ.get('A', '1')",
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--n', default=1)\n"
+        "if make():\n    p.set_defaults(n=2)\nx = p.parse_args([]).n",
     ],
 )
 def test_what_hangs_on_what_is_not_here_is_not_made_up(text):

@@ -31,6 +31,7 @@ from gpuscale.launch.python_values import (
     Failed,
     Function,
     Member,
+    Perhaps,
     Place,
     Record,
     Rest,
@@ -103,14 +104,14 @@ class Builtins(CommandLines):
         does = {"len": "__len__", "str": "__str__", "int": "__int__"}.get(origin, "")
         if does and args and (own := own_method(args[0], does)):
             return self.follow(own, (), {}, args[0].place)
+        if origin == "len" and args and isinstance(args[0], list | dict | str):
+            parts = args[0].values() if isinstance(args[0], dict) else args[0]
+            return next((one for one in parts if isinstance(one, Rest | Perhaps)), None) or len(args[0])
         told = list(args)
         if origin in DEALING or origin in {"sum", "any", "all", "len"} or origin.startswith("itertools."):
             gone = [self.items(one) if isinstance(one, GONE_THROUGH) else None for one in told]
             told = [one if items is None else items for one, items in zip(told, gone, strict=True)]
         self.steps += sum(len(one) // 20 for one in told if isinstance(one, list))
-        if origin == "len" and told and isinstance(told[0], list | dict | str):
-            rest = next((one for one in told[0] if isinstance(one, Rest)), None)
-            return rest or (told[0].get("**") if isinstance(told[0], dict) else None) or len(told[0])
         if origin in DEALING and all(isinstance(one, list | str | int) for one in told):
             return plainly(PURE[origin], *told, **given)
         unknown = first_unknown(*told, *given.values())
@@ -145,7 +146,13 @@ class Builtins(CommandLines):
         """Return what functions return that go through what they are given; `NOTHING` of others."""
         match origin:
             case "next" if args and isinstance(args[0], Stream):
-                return args[0].pop(0) if args[0] else args[1] if len(args) > 1 else Unknown("...", "is empty")
+                return (
+                    self.change(args[0], "pop", 0)
+                    if args[0]
+                    else args[1]
+                    if len(args) > 1
+                    else Unknown("...", "is empty")
+                )
             case "iter" if len(args) == 1 and (items := self.items(args[0])) is not None:
                 return args[0] if isinstance(args[0], Stream) else Stream(items)
             case "functools.reduce" if len(args) > 1 and (items := self.items(args[1])) is not None:
@@ -204,7 +211,9 @@ class Builtins(CommandLines):
         if origin in {"os.environ.get", "os.getenv"} and first is not None:
             return self.open(first, args[1] if len(args) > 1 else MISSING, place)
         if origin == "os.environ.setdefault" and first is not None and len(args) > 1:
-            self.environment.setdefault(first, (literal(self.given.get(first, args[1])), place))
+            if first not in self.environment:
+                said = literal(self.given.get(first, args[1]))
+                self.environment[first] = self.doubted(MISSING, said), place
             return self.environment[first][0]
         if origin == "os.environ.update" and isinstance(entries := args[0] if args else None, dict):
             self.environment |= {str(key): (one, place) for key, one in entries.items()}
@@ -338,6 +347,8 @@ def _wrapped(called: Symbol, args: Sequence[Any], given: Mapping[str, Any], plac
 
 def _has(whole: Any, name: str) -> bool | Unknown:
     if isinstance(whole, Record):
+        if isinstance(whole.parts.get(name), Perhaps):
+            return whole.parts[name]
         if name in whole.parts or (whole.kind and whole.kind.find(name)):
             return True
         other = whole.kind is None and not is_table(whole)

@@ -7,17 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscale.launch.python_builtins import WRAPPERS, Builtins
-from gpuscale.launch.python_state import (
-    ABSENT,
-    FIRST,
-    MAX_DEPTH,
-    NAMING,
-    NOTHING,
-    YIELDED,
-    entries,
-    literal,
-    own_method,
-)
+from gpuscale.launch.python_state import ABSENT, MAX_DEPTH, NAMING, NOTHING, entries, literal, own_method
 from gpuscale.launch.python_values import (
     ENUMERATIONS,
     MISSING,
@@ -212,11 +202,10 @@ class Calls(Builtins):
             ended = self.run(function.node.body, scope)
         finally:
             self.depth -= 1
-        if FIRST in scope.names:
-            items = scope.names[YIELDED]
+        if scope.yielded:
             if function.decorated("contextmanager"):
-                return scope.names[FIRST]
-            return Stream(items) if items is not None else Unknown(function.name, "yields one thing after the other")
+                return scope.yielded[0]
+            return Unknown(function.name, "yields one thing after the other") if scope.unsure else Stream(scope.yielded)
         if ended is not None and ended.how == "raise" and self.doubt is not None:
             return self.doubt
         value = ended.value if ended is not None and ended.how == "return" else None

@@ -11,12 +11,10 @@ from typing import Any
 from gpuscale.launch.python_state import (
     ABSENT,
     CHOOSING,
-    FIRST,
     MAX_CHOICES,
     MAX_STEPS,
     NAMING,
     NOTHING,
-    YIELDED,
     Assigned,
     Choice,
     RaisedError,
@@ -40,6 +38,7 @@ from gpuscale.launch.python_values import (
     Function,
     Member,
     PathText,
+    Perhaps,
     Place,
     Property,
     Record,
@@ -113,11 +112,17 @@ class Expressions(State):
         for one in nodes:
             value = self.value(one.value if isinstance(one, ast.Starred) else one, scope)
             items = self.items(value) if isinstance(one, ast.Starred) else None
-            found += [value] if items is None else items
+            rest = isinstance(one, ast.Starred) and isinstance(value, Unknown)
+            found += items if items is not None else [Rest(value.name, value.why) if rest else value]
         return found
 
     def _set(self, node: ast.Set, scope: Scope) -> Any:
-        return attempt(Unique, self._list(node, scope))
+        return self._unique(self._list(node, scope))
+
+    def _unique(self, items: list[Any]) -> Any:
+        """Return a set of elements; where one is not known nobody knows how many it has."""
+        unknown = next((one for one in map(_open, items) if one is not None), None)
+        return attempt(Unique, items if unknown is None else [*items, Rest(unknown.name, unknown.why)])
 
     def items(self, value: Any) -> list[Any] | None:
         """Return what going through a value gives one after the other; None where that is not known."""
@@ -147,7 +152,10 @@ class Expressions(State):
                 found |= entries(own)
                 continue
             name = self.value(key, scope)
-            found[name if is_key(name) else getattr(name, "name", "...")] = own
+            if isinstance(name, Unknown):
+                self.put(found, name, own, scope.place(node))
+            else:
+                found[name if is_key(name) else getattr(name, "name", "...")] = own
         return found
 
     def _unaryop(self, node: ast.UnaryOp, scope: Scope) -> Any:
@@ -182,18 +190,19 @@ class Expressions(State):
     def _boolop(self, node: ast.BoolOp, scope: Scope) -> Any:
         wanted, why = isinstance(node.op, ast.Or), None
         value: Any = None
-        if wanted and len(node.values) == 2:
-            one, two = self.value(node.values[0], scope), self.value(node.values[1], scope)
-            if isinstance(one, Unknown) and not one.why and is_plain(two):
-                self.chosen.setdefault(one.name, Choice(one.name, two, scope.place(node)))
-                return two
         for one in node.values:
-            value = self.value(one, scope)
-            holds = self.truth(value)
-            if holds is wanted and why is None:
+            if why is None:
+                before, value = value, self.value(one, scope)
+            else:
+                with self.doubting(why):
+                    before, value = value, self.value(one, scope)
+            usual = wanted and len(node.values) == 2 and isinstance(before, Unknown) and not before.why
+            if usual and is_plain(value) and not isinstance(value, bool):
+                self.chosen.setdefault(before.name, Choice(before.name, value, scope.place(node)))
                 return value
+            holds = self.truth(value)
             if holds is wanted:
-                return wanted
+                return value if why is None else wanted if isinstance(value, bool) else why
             why = why or (holds if isinstance(holds, Unknown) else None)
         return why if why is not None else value
 
@@ -216,12 +225,13 @@ class Expressions(State):
         holds = self.holds(node.test, scope)
         if isinstance(holds, bool):
             return self.value(node.body if holds else node.orelse, scope)
-        one, two = self.value(node.body, scope), self.value(node.orelse, scope)
-        if isinstance(one, dict) and isinstance(two, dict):  # what either has is there perhaps
-            why = decides(holds, scope.place(node))
-            same = {key for key in one.keys() & two.keys() if operate(ast.Eq(), one[key], two[key]) is True}
-            return {key: one[key] if key in same else why for key in (*one, *(two.keys() - one.keys()))}
-        return one if operate(ast.Eq(), one, two) is True else decides(holds, scope.place(node))
+        why = decides(holds, scope.place(node))
+        with self.doubting(why):
+            one, two = self.value(node.body, scope), self.value(node.orelse, scope)
+            if isinstance(one, dict) and isinstance(two, dict):  # what either has is there perhaps
+                made = {key: self.doubted(two.get(key, MISSING), value) for key, value in one.items()}
+                return made | {key: self.doubted(MISSING, value) for key, value in two.items() if key not in one}
+        return one if operate(ast.Eq(), one, two) is True else why
 
     def _joinedstr(self, node: ast.JoinedStr, scope: Scope) -> Any:
         parts: list[str] = []
@@ -264,8 +274,8 @@ class Expressions(State):
         unknown = whole if isinstance(whole, Unknown) else key if isinstance(key, slice) else first_unknown(key)
         if isinstance(unknown, Unknown):
             return self._chooses(unknown, whole)
-        if isinstance(whole, Table) and is_key(key) and key not in whole and self.doubt is None:
-            whole[key] = self.call(whole.make, (), {}, place)
+        if isinstance(whole, Table) and is_key(key) and key not in whole and "**" not in whole:
+            self.put(whole, key, self.call(whole.make, (), {}, place), place)
         lacks = isinstance(whole, dict) and "**" in whole and key not in whole
         return whole["**"] if lacks else attempt(lambda: whole[key])
 
@@ -299,7 +309,7 @@ class Expressions(State):
 
     def _setcomp(self, node: ast.SetComp, scope: Scope) -> Any:
         found = self._listcomp(node, scope)
-        return attempt(Unique, found) if isinstance(found, list) else found
+        return self._unique(found) if isinstance(found, list) else found
 
     def _generatorexp(self, node: ast.GeneratorExp, scope: Scope) -> Any:
         found = self._listcomp(node, scope)
@@ -351,10 +361,8 @@ class Expressions(State):
 
     def _yields(self, items: list[Any] | None, scope: Scope) -> None:
         """Keep what a generator yields; None where nobody knows what or how often."""
-        before = scope.names.get(YIELDED, [])
-        scope.names.setdefault(FIRST, items[0] if items else Unknown("..."))
-        unsure = items is None or before is None or self.doubt is not None or len(before) > MAX_ITEMS
-        scope.names[YIELDED] = None if unsure else [*before, *(items or ())]
+        scope.unsure = scope.unsure or items is None or self.doubt is not None or len(scope.yielded) > MAX_ITEMS
+        scope.yielded += [Unknown("...")] if items is None else items
 
     def _lambda(self, node: ast.Lambda, scope: Scope) -> Any:
         return self.function(node, scope)
@@ -446,7 +454,8 @@ class Expressions(State):
                 whole = scope.names[target.value.id] = Record("", scope.place(target), origin=whole.origin)
             self._touched(target, whole, value, scope)
             if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
-                self.environment[key] = (value, scope.place(target))
+                before = self.environment.get(key, (MISSING,))[0]
+                self.environment[key] = (self.doubted(before, value), scope.place(target))
             self.put(whole, key, value, scope.place(target))
 
     def _touched(self, target: ast.Attribute | ast.Subscript, whole: Any, value: Any, scope: Scope) -> None:
@@ -467,6 +476,9 @@ class Expressions(State):
                 return
             before = whole.parts.get(str(key), MISSING)
             whole.put(str(key), self.doubted(before, value), place)
+        elif isinstance(whole, dict) and isinstance(key, Unknown):  # any entry may be that
+            whole |= dict.fromkeys(whole if not self.rounds else (), key)
+            whole["**"] = Perhaps(key.name, key.why)
         elif isinstance(whole, dict) and is_key(key) and len(whole) < MAX_ITEMS:
             whole[key] = self.doubted(whole.get(key, MISSING), value)
         elif isinstance(whole, list) and isinstance(key, int) and -len(whole) <= key < len(whole):
@@ -501,7 +513,7 @@ class Expressions(State):
             if self.doubt is None:
                 del entries[key]
             else:
-                entries[key] = self.doubt
+                entries[key] = self.doubted(MISSING, None)
 
 
 CONSTANTS = {"math.pi": math.pi, "math.e": math.e}
@@ -531,3 +543,9 @@ def _dealt(value: Any, index: int, targets: Sequence[ast.expr]) -> Any:
 
 def _kind_of(node: ast.expr) -> str:
     return type(node).__name__.lower()
+
+
+def _open(value: Any) -> Unknown | None:
+    """Return what a value hangs on that is not known, or that a function of another package returns."""
+    called = isinstance(value, Record) and value.kind is None
+    return value if isinstance(value, Unknown) else first_unknown(value) if called else None

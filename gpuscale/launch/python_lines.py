@@ -120,7 +120,7 @@ class CommandLines(Methods):
                 self.choices[own] = tuple(map(str, choices[:MAX_CHOICES]))
             if given.get("type") in (Symbol("int", "int"), Symbol("float", "float")):  # of a default that is a text
                 given = {**given, "default": literal(given["default"])} if "default" in given else given
-            parser.put(own, given.get("default", off if off is not MISSING else usual), place)
+            self.put(parser, own, given.get("default", off if off is not MISSING else usual), place)
             return parser
         if name in {"parse_args", "parse_known_args"}:
             said = self._parsed_args(parser, args[0] if args else given.get("args"), place)
@@ -129,7 +129,7 @@ class CommandLines(Methods):
             return parser
         if name == "set_defaults":
             for own, value in given.items():
-                parser.put(own, value, place)
+                self.put(parser, own, value, place)
         return None
 
     def _parsed_args(self, parser: Record, own: Any, place: Place) -> Any:

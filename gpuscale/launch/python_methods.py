@@ -16,6 +16,7 @@ from gpuscale.launch.python_values import (
     PathText,
     Place,
     Record,
+    Rest,
     Row,
     Unique,
     Unknown,
@@ -90,7 +91,8 @@ class Methods(Expressions):
         after = set(before)
         made = unknown or plainly(getattr(after, name), *others)
         if unknown or (after != before and self.doubt is not None):
-            whole[:] = [unknown or self.doubt] if name not in LOOKING_AT_SETS else whole
+            why = unknown or self.doubt or Unknown("...")
+            whole[:] = whole if name in LOOKING_AT_SETS else [Rest(why.name, why.why)]
         elif after != before:
             whole[:] = Unique([*(one for one in whole if real(one) in after), *Unique(after)])
         return made

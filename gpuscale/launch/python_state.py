@@ -19,6 +19,7 @@ from gpuscale.launch.python_values import (
     Class,
     Function,
     Imported,
+    Perhaps,
     Place,
     Record,
     Scope,
@@ -127,10 +128,6 @@ INSTALLED = object()
 """What a package is taken as that a `try` imports."""
 
 
-YIELDED, FIRST = " yielded", " first"
-"""Names in the scope of a generator of what it yields, and of the first of that."""
-
-
 class State(ABC):
     """What is known of one program.
 
@@ -164,13 +161,14 @@ class State(ABC):
         self.lost: dict[str, tuple[str, Place]] = {}
         self.written: dict[str, Any] = {}  #: documents that the program writes.
         self.tries: list[Trying] = []
+        self.rounds = 0  #: loops gone through of which nobody knows how often they are.
         self.optional: dict[str, Choice] = {}  #: names that hang on whether a package is installed -> that it is.
         self.steps = 0
         self.depth = 0
         self.doubt: Unknown | None = None
 
     @contextmanager
-    def doubting(self, why: Unknown) -> Iterator[None]:
+    def doubting(self, why: Unknown | None) -> Iterator[None]:
         """Take what is assigned inside as possible only: unknown afterwards where it changes something."""
         before, self.doubt = self.doubt, self.doubt or why
         try:
@@ -191,7 +189,7 @@ class State(ABC):
         """Return a value, or what decides it where it is only possible and another than that before."""
         if self.doubt is None or before is value or (is_plain(before) and is_plain(value) and before == value):
             return value
-        return self.doubt
+        return Perhaps(self.doubt.name, self.doubt.why) if before is MISSING else self.doubt
 
     def open(self, name: str, usual: Any, place: Place, why: str = "") -> Any:
         """Return what the caller says of a name that files leave open, else its default, else that it is unknown."""

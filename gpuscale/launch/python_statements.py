@@ -17,7 +17,7 @@ from gpuscale.launch.python_calls import MAYBE, STARTS, Calls
 from gpuscale.launch.python_state import (
     INSTALLED,
     MAX_STEPS,
-    YIELDED,
+    NOTHING,
     Choice,
     Ended,
     RaisedError,
@@ -48,8 +48,8 @@ STEPPING = re.compile(r"\bopt(im\w*)?\.step\(|\.step\(opt")
 """How an optimizer steps."""
 
 
-ERROR = " error"
-"""Name in the scope of a handler of the error that it takes."""
+PERHAPS = "perhaps"
+"""How a block ends that a `break`, a `continue` or an error leaves perhaps."""
 
 
 REFUSING = re.compile(r"(sys\.exit|exit|quit|os\._exit|\w*pars\w*\.(error|exit))\(")
@@ -65,14 +65,22 @@ class Statements(Calls):
 
     def run(self, body: Sequence[ast.stmt], scope: Scope) -> Ended | None:
         """Go through statements one after the other."""
-        for statement in body:
+        for at, statement in enumerate(body):
             self.steps += 1
             if self.steps > MAX_STEPS:
                 return Ended("raise")
             run = getattr(self, f"_run_{type(statement).__name__.lower()}", None)
+            raised = sum(len(one.perhaps) for one in self.tries)
             ended = run(statement, scope) if run is not None else None
-            if ended is not None:
+            perhaps = [why for one in self.tries for _, why in one.perhaps][raised:] if self.doubt is None else []
+            if ended is not None and ended.how == PERHAPS:
+                perhaps.append(ended.value)
+            elif ended is not None:
                 return ended
+            if perhaps:
+                with self.doubting(perhaps[0]):
+                    rest = self.run(body[at + 1 :], scope)
+                return rest or ended
         return None
 
     def _run_assign(self, node: ast.Assign, scope: Scope) -> None:
@@ -149,29 +157,29 @@ class Statements(Calls):
 
     def _run_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
         before = scope.names.get(node.name)
-        made = scope.names[node.name] = self.function(node, scope)
+        made = self.function(node, scope)
         words = [ast.unparse(one) for one in node.decorator_list]
         if isinstance(before, Property) and f"{node.name}.setter" in words:
             scope.names[node.name] = Property(before.get, made)
         elif any(one.rpartition(".")[2] in {"property", "cached_property", "abstractproperty"} for one in words):
             scope.names[node.name] = Property(made)
         else:
-            scope.names[node.name] = self._decorated(node, scope)
+            self._define(node, made, scope)
 
     _run_asyncfunctiondef = _run_functiondef
 
-    def _decorated(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, scope: Scope) -> Any:
-        """Return what decorators that are here make of a function or class."""
-        made = scope.names[node.name]
+    def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, made: Any, scope: Scope) -> None:
+        """Set the name of a function or class to what decorators that are here make of it."""
+        before = scope.names.get(node.name, NOTHING)
+        scope.names[node.name] = made
         for one in reversed(node.decorator_list):
             by = one.func if isinstance(one, ast.Call) else one
             if isinstance(by, ast.Name | ast.Attribute) and isinstance(self.value(by, scope), Function | Class):
                 made = self.call(self.value(one, scope), (made,), {}, scope.place(one))
-        return made
+        scope.names[node.name] = made if before is NOTHING else self.doubted(before, made)
 
     def _run_classdef(self, node: ast.ClassDef, scope: Scope) -> None:
-        scope.names[node.name] = self._class(node, scope)
-        scope.names[node.name] = self._decorated(node, scope)
+        self._define(node, self._class(node, scope), scope)
 
     def _run_with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> Ended | None:
         entered, suppressed = list[Any](), list[Any]()
@@ -199,9 +207,9 @@ class Statements(Calls):
     _run_asyncwith = _run_with
 
     def _run_raise(self, node: ast.Raise, scope: Scope) -> Ended:
-        made = self.value(node.exc, scope) if node.exc is not None else scope.find(ERROR)
-        if isinstance(made, tuple):
-            return self.raised(made[0]) if made else Ended("raise")
+        if node.exc is None:
+            return self.raised(scope.error) if scope.error is not None else Ended("raise")
+        made = self.value(node.exc, scope)
         return self.raised(RaisedError(error_names(made), made))
 
     def raised(self, error: RaisedError) -> Ended:
@@ -220,9 +228,10 @@ class Statements(Calls):
         return Ended("raise")
 
     def _run_assert(self, node: ast.Assert, scope: Scope) -> Ended | None:
-        if self.tries and self.truth(self.value(node.test, scope)) is False:
-            return self.raised(RaisedError(error_names(Symbol("AssertionError", "")), None))
-        return None
+        holds = self.truth(self.value(node.test, scope)) if self.tries else True
+        with self.doubting(holds if isinstance(holds, Unknown) else None):
+            ended = None if holds is True else self.raised(RaisedError(error_names(Symbol("AssertionError", "")), None))
+        return ended if holds is False else None
 
     def _tried(self, trying: Trying, body: Sequence[ast.stmt], scope: Scope) -> tuple[Ended | None, RaisedError | None]:
         """Go through statements whose errors are taken; return how they ended, and the error that is to be taken."""
@@ -259,7 +268,7 @@ class Statements(Calls):
     def _handle(self, trying: Trying, error: RaisedError, scope: Scope) -> Ended | None:
         for by in trying.takes(error.names):
             if by is not None:
-                scope.names[ERROR] = error
+                scope.error = error
                 if by.name is not None:
                     scope.names[by.name] = error.value
                 return self.run(by.body, scope)
@@ -332,6 +341,10 @@ class Statements(Calls):
         with self.doubting(why):
             ends = [self.run(branch, scope) for branch in branches]
         returned = [one.value for one in ends if one is not None and one.how == "return"]
+        if any(one is not None and one.how in {"break", "continue", PERHAPS} for one in ends):
+            same = len({one and one.how for one in ends}) == 1 and ends[0] is not None
+            return ends[0] if same else None if self.rounds else Ended(PERHAPS, why)  # a round shows what others do
+        scope.unsure = scope.unsure or 0 < len(returned) < len(ends)
         if not returned:
             return None
         if len(returned) == len(ends) and all(operate(ast.Is(), returned[0], one) is True for one in returned[1:]):
@@ -347,7 +360,7 @@ class Statements(Calls):
         Inside what it sets is certain, but for numbers and texts that each round makes of those of the last; what it
         changes of what was there before is unknown afterwards.
         """
-        before = {name: one for name, one in scope.names.items() if name != YIELDED}
+        before = dict(scope.names)
         counted = (name for name in _counted(body) if name in before and is_plain(before[name]))
         scope.names |= dict.fromkeys(counted, why)
         ended = self._for_all(body, why, scope)
@@ -367,39 +380,55 @@ class Statements(Calls):
             self.assign(node.target, every if parts else why, scope)
             why = decides(why, scope.place(node))
             return self._for_all(node.body, why, scope) if parts else self._once(node.body, why, scope)
+        perhaps: Unknown | None = None  # what another round hangs on
         for one in every:
-            self.assign(node.target, one, scope)
-            ended = self.run(node.body, scope)
-            if ended is not None and ended.how == "break":
-                return None
-            if ended is not None and ended.how != "continue":
-                return ended
-        return self.run(node.orelse, scope)
+            with self.doubting(perhaps):
+                self.assign(node.target, one, scope)
+                ended = self.run(node.body, scope)
+            if ended is not None and ended.how == PERHAPS:
+                perhaps = perhaps or ended.value
+            elif ended is not None and ended.how != "continue":
+                return self._left(ended, perhaps, scope)
+        with self.doubting(perhaps):
+            return self.run(node.orelse, scope)
+
+    def _left(self, ended: Ended, perhaps: Unknown | None, scope: Scope) -> Ended | None:
+        """Return what a round that ends a loop ends besides it; `perhaps`: what that round hangs on."""
+        if ended.how == "return" and perhaps is not None:
+            scope.names.setdefault(MAYBE, []).append((ended.value, perhaps))
+        return None if ended.how == "break" or perhaps is not None else ended
 
     def _for_all(self, body: list[ast.stmt], why: Unknown, scope: Scope) -> Ended | None:
         """Go through statements once for parts of which nobody knows how many there are."""
-        before = [(one, len(one)) for name, one in scope.names.items() if isinstance(one, list) and name != YIELDED]
+        before = [(one, len(one)) for one in scope.names.values() if isinstance(one, list)]
+        self.rounds += 1
         ended = self.run(body, scope)
+        self.rounds -= 1
         for one, length in before:
             if len(one) > length and not isinstance(one, Unique):
                 one.insert(length, Rest(why.name, why.why))
-        if YIELDED in scope.names:
-            scope.names[YIELDED] = None
-        return None if ended is not None and ended.how in {"break", "continue"} else ended
+        scope.unsure = True
+        return None if ended is not None and ended.how in {"break", "continue", PERHAPS} else ended
 
     def _run_while(self, node: ast.While, scope: Scope) -> Ended | None:
+        perhaps: Unknown | None = None
         while (holds := self.holds(node.test, scope)) is True:
-            ended = self.run(node.body, scope)
-            if ended is not None and ended.how == "break":
-                return None
-            if ended is not None and ended.how != "continue":
-                return ended
+            with self.doubting(perhaps):
+                ended = self.run(node.body, scope)
+            if ended is not None and ended.how == PERHAPS:
+                perhaps = perhaps or ended.value
+            elif ended is not None and ended.how != "continue":
+                return self._left(ended, perhaps, scope)
             if isinstance(node.test, ast.Constant) and self._hangs_on_data(node, scope):  # once shows what it does
-                scope.names[YIELDED] = None
+                why = decides(perhaps or Unknown("..."), scope.place(node))
+                for name in (one for one in _counted(node.body) if one in scope.names):
+                    scope.names[name] = literal(self.given.get(name, replace(why, name=name)))
+                scope.unsure = True
                 return None
         if isinstance(holds, Unknown):
             return self._once(node.body, decides(holds, scope.place(node)), scope)
-        return self.run(node.orelse, scope)
+        with self.doubting(perhaps):
+            return self.run(node.orelse, scope)
 
     def _hangs_on_data(self, node: ast.While, scope: Scope) -> bool:
         """Whether nobody knows what ends a loop without a condition: what a call returns, or nothing in it."""

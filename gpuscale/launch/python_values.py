@@ -56,6 +56,11 @@ class Failed(Unknown):
 
 
 @dataclass(frozen=True)
+class Perhaps(Unknown):
+    """An entry or a part that may not be there."""
+
+
+@dataclass(frozen=True)
 class Rest(Unknown):
     """Elements of a list of which nobody knows how many there are."""
 
@@ -110,6 +115,9 @@ class Scope:
     lines: list[str] = field(default_factory=list)
     places: dict[str, Place] = field(default_factory=dict)  #: name -> where it was last set.
     elsewhere: dict[str, Scope] = field(default_factory=dict)  #: name -> the scope that `global` and `nonlocal` mean.
+    yielded: list[Any] = field(default_factory=list)  #: what a generator yields.
+    unsure: bool = False  #: whether nobody knows how often it does.
+    error: Any = None  #: the error that a handler takes.
     within: bool = False  #: whether it is that of a comprehension, from which `:=` sets names around it.
 
     def find(self, name: str) -> Any:
@@ -429,6 +437,8 @@ def operate(by: ast.AST, one: Any, two: Any) -> Any:
     if isinstance(by, ast.BitOr) and isinstance(one, dict) and isinstance(two, dict):
         return {**one, **two}
     if isinstance(by, ast.In | ast.NotIn) and isinstance(two, dict | list) and not isinstance(one, Unknown):
+        if isinstance(two, dict) and is_key(one) and isinstance(may_be := two.get(one, two.get("**")), Perhaps):
+            return may_be
         found = [_same(one, other, known=False) for other in two]
         inside: Any = True if True in found else next((what for what in found if isinstance(what, Unknown)), False)
         return not inside if isinstance(inside, bool) and isinstance(by, ast.NotIn) else inside
