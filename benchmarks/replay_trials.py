@@ -17,7 +17,7 @@ from calibrate_families import Runs, sensitivity
 from gpuscale.calibration.site import HELD_80, fit, product, remainder_covariance, variance, variances
 from gpuscale.memory.model import fit_probability
 from gpuscale.search.evaluation import evaluate
-from gpuscale.trials.tuning import LEAST_LIKELY, LEAST_TRIALS, MATTERS, Believed, fitting, prospects
+from gpuscale.trials import LEAST_LIKELY, LEAST_TRIALS, MATTERS, Believed, fitting, prospects
 from gpuscale.validation.measurements import read_measurements
 from gpuscale.validation.scores import alternatives
 

@@ -56,7 +56,7 @@ _NAMES = {
     "training.goodput": "Goodput goodput",
     "training.stragglers": "Stragglers stragglers",
     "training.totals": "TrainTime train_time",
-    "trials.tuning": "Tuning tune",
+    "trials": "Tuning tune",
     "validation.scores": "Validation validate",
 }
 """Module -> the public names that come from it."""

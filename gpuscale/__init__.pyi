@@ -47,7 +47,7 @@ from gpuscale.training.failures import all_studies as all_studies, load_study as
 from gpuscale.training.goodput import Goodput as Goodput
 from gpuscale.training.stragglers import Stragglers as Stragglers
 from gpuscale.training.totals import TrainTime as TrainTime
-from gpuscale.trials.tuning import Tuning as Tuning, tune as tune
+from gpuscale.trials import Tuning as Tuning, tune as tune
 from gpuscale.validation.scores import Validation as Validation, validate as validate
 from gpuscale.version import __version__ as __version__
 

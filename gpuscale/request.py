@@ -339,7 +339,7 @@ def _lengths(text: str) -> str:
 
 
 def _order(text: str) -> str:
-    from gpuscale.placement.groups import parse_order  # noqa: PLC0415
+    from gpuscale.placement import parse_order  # noqa: PLC0415
 
     return "-".join(parse_order(text))
 

@@ -11,7 +11,7 @@ from gpuscale import advise, decide, estimate, goodput, load_cluster, price_coll
 from gpuscale.choices import AXES
 from gpuscale.collectives.estimate import Siblings
 from gpuscale.explain.checklist import PROGRAMS, grid_of, signs
-from gpuscale.placement.groups import Degrees
+from gpuscale.placement import Degrees
 from gpuscale.planning.placement import place_order
 
 LLAMA = ("--model", "llama3-70b", "--gpus", "640", "--tp", "8", "--pp", "4")

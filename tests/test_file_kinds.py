@@ -26,7 +26,7 @@ from gpuscale.studies.query import Results
 from gpuscale.studies.study import read_study
 from gpuscale.training.failures import load_study
 from gpuscale.training.phases import is_training
-from gpuscale.trials.tuning import read_study as read_trial_study
+from gpuscale.trials import read_study as read_trial_study
 from gpuscale.validation.measurements import read_measurements
 
 DATA = Path(__file__).parent / "data"

@@ -17,7 +17,7 @@ from gpuscale.choices import AXES
 from gpuscale.collectives.groups import place
 from gpuscale.errors import InputError
 from gpuscale.layouts.ranks import strides
-from gpuscale.placement.groups import (
+from gpuscale.placement import (
     Degrees,
     axis_groups,
     coordinates,

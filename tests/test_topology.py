@@ -22,7 +22,7 @@ from gpuscale.collectives.topology import (
     torus_hops,
     torus_ring,
 )
-from gpuscale.placement.groups import extents
+from gpuscale.placement import extents
 from gpuscale.presets.hardware import load_cluster, load_gpu
 from gpuscale.specs.cluster import ClusterSpec, LevelSpec
 

@@ -13,9 +13,9 @@ from command import assert_one_message
 from command import gpuscale as command
 
 import gpuscale
+from gpuscale import trials as tuning
 from gpuscale.calibration.training_logs import MeasuredRun
-from gpuscale.trials import tuning
-from gpuscale.trials.tuning import (
+from gpuscale.trials import (
     LEAST_TRIALS,
     LIKELY,
     MATTERS,

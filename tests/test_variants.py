@@ -18,7 +18,7 @@ from gpuscale.errors import InputError, NoAnswerError
 from gpuscale.launch.subject import estimate_file
 from gpuscale.layouts.arrays import SCHEDULES, concatenate, single
 from gpuscale.layouts.ranks import stages_torn
-from gpuscale.placement.groups import Degrees, axis_groups, megatron_accepts
+from gpuscale.placement import Degrees, axis_groups, megatron_accepts
 from gpuscale.planning import jobs
 from gpuscale.planning.layouts import make_pins
 from gpuscale.planning.plans import plan, save_plan

@@ -28,7 +28,7 @@ from gpuscale.request import JobOptions, Layout
 
 if TYPE_CHECKING:
     from gpuscale.planning.calibrating import AskedRun
-    from gpuscale.trials.tuning import Tuning
+    from gpuscale.trials import Tuning
 
 
 @answers("validate", csv=True)
@@ -238,8 +238,8 @@ def tune(
     Each call reads the logs of the trials, calibrates to them, and writes the plan of the next into the study's folder;
     with --run, which runs the command in [trials] of the study, it goes on until trials end.
     """
-    from gpuscale.trials.tuning import run_trials
-    from gpuscale.trials.tuning import tune as propose
+    from gpuscale.trials import run_trials
+    from gpuscale.trials import tune as propose
 
     state = run_trials(study, _tell) if run else propose(study)
     return Answer(state, then=_none_ran if state.stopped and state.best is None else None)

@@ -25,7 +25,7 @@ from gpuscale.launch.export import written
 from gpuscale.launch.subject import Subject
 from gpuscale.launch.targets import targets
 from gpuscale.launch.writing import Writing
-from gpuscale.placement.groups import AxisSpan
+from gpuscale.placement import AxisSpan
 from gpuscale.planning.describe import bound_text
 from gpuscale.planning.jobs import Presets, settle
 from gpuscale.planning.layouts import fixed_layout

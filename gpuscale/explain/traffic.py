@@ -37,7 +37,7 @@ from gpuscale.display import displayed
 from gpuscale.launch.subject import Subject
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.stages import FIRST, LAST, share_of_end
-from gpuscale.placement.groups import rail
+from gpuscale.placement import rail
 from gpuscale.search.evaluation import Evaluation, evaluate, placed
 from gpuscale.specs.cluster import INSIDE, ClusterSpec, LevelSpec
 from gpuscale.specs.job import JobSpec

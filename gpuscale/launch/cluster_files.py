@@ -10,7 +10,7 @@ from gpuscale.choices import AXES
 from gpuscale.launch.quoting import Expansion, comment, yaml_text
 from gpuscale.launch.writing import LaunchFile, Program, Writing
 from gpuscale.layouts.space import divisors
-from gpuscale.placement.groups import parse_order
+from gpuscale.placement import parse_order
 from gpuscale.planning.placement import Placement, degrees_of, host_names, place_order
 from gpuscale.presets.files import known_table
 from gpuscale.presets.hardware import load_cluster

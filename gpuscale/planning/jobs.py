@@ -32,7 +32,7 @@ from gpuscale.energy import power_of
 from gpuscale.errors import InputError, did_you_mean
 from gpuscale.layouts.arrays import Candidates
 from gpuscale.layouts.space import divisors, odd_factor
-from gpuscale.placement.groups import parse_order
+from gpuscale.placement import parse_order
 from gpuscale.presets.files import settled
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.hardware import load_cluster

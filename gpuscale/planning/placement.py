@@ -19,7 +19,7 @@ from gpuscale.collectives.topology import joining_level
 from gpuscale.display import displayed
 from gpuscale.errors import InputError
 from gpuscale.files import read_text, write_texts
-from gpuscale.placement.groups import (
+from gpuscale.placement import (
     NODE,
     ONE,
     OWN,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.files import printable
-from gpuscale.placement.groups import AxisSpan, Held, coordinates, network_level
+from gpuscale.placement import AxisSpan, Held, coordinates, network_level
 from gpuscale.planning.placement import BestOrder, Placement, order_text, rails_text, straddling_text, units_text
 from gpuscale.render.document import WIDTH, Document, Table, plain, table
 from gpuscale.render.output import picked

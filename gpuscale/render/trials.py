@@ -8,7 +8,7 @@ from gpuscale.files import printable
 from gpuscale.render.compared import three_digits
 from gpuscale.render.document import Document, Section, table
 from gpuscale.render.plan_texts import layout_text, on_cluster, step_range
-from gpuscale.trials.tuning import TrialRow, Tuning
+from gpuscale.trials import TrialRow, Tuning
 from gpuscale.units import format_seconds, plural
 
 

@@ -1,1 +1,0 @@
-"""Layouts tried on the machine, one after the other, until none is likely to be faster."""
