@@ -64,6 +64,20 @@ def test_what_the_optimizer_step_leaves_of_a_trained_head_is_of_use_to_passes():
     assert left[0] - left[1] == pytest.approx(2 * 4 * alone, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("framework", "train", "matrices"),
+    [("accelerate", "head", 1), ("accelerate", "embeddings", 1), ("accelerate", "embeddings,head", 2),
+     ("pytorch", "head", 1), ("pytorch", "embeddings,head", 1)],
+)  # fmt: skip
+def test_a_tied_matrix_is_trained_once_but_by_peft_as_a_copy_of_each_module(framework, train, matrices):
+    """128,256 x 2,048 weights; PEFT's copies have the 16 bits of the model, and so have Adam's two moments."""
+    options = {**ALONE, "framework": framework}
+    some, none = (
+        held(job("llama3.2-1b", **options, train=one), zero=0).optimizer_state[0, 0] for one in (train, "none")
+    )
+    assert float(some - none) == (4 if framework == "accelerate" else 8) * matrices * 128_256 * 2048
+
+
 def test_unpacked_weights_of_experts_wait_too_but_for_their_router():
     options = {**ALONE, "tune": "qlora", "base_dtype": "int4", "seq": 128, "loss": "linear"}
     kept = []

@@ -25,6 +25,7 @@ from gpuscale.memory.states import placeholder_bytes
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.search.evaluation import evaluate
 from gpuscale.specs.job import OffloadSpec
+from gpuscale.specs.model import BesideSpec
 from gpuscale.validation.runs import MEMORY_COLUMN
 
 GIB = 2**30
@@ -45,6 +46,15 @@ def memory_of(spec, **values):
 def one_layer(spec, **values):
     """Bytes that one layer of one microbatch saves."""
     return float(layer_activation_bytes(spec.model.kinds[0], layout(spec, **values), spec)[0])
+
+
+def test_what_a_product_beside_the_blocks_gives_is_saved_and_vectors_and_tables_save_nothing():
+    """Gemma 3n's per-layer embedding: of a product 64 wide 2 bytes each for half of 4 x 4,096 tokens."""
+    spec = job("llama3-8b", 8)
+    rows, kind = layout(spec, tp=2, micro_batch_size=4), spec.model.kinds[0]
+    given = (BesideSpec("gate", 64, 4096), BesideSpec("norm", 4096), BesideSpec("table", 32, 1000, lookup=True))
+    bare, more = (float(layer_activation_bytes(replace(kind, beside=one), rows, spec)[0]) for one in ((), given))
+    assert more - bare == 4 * 4096 / 2 * 2 * 64
 
 
 # -- Korthikanti et al. 2022, table 2: bytes of one GPT layer --
