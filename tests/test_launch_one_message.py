@@ -456,6 +456,7 @@ TRL = "model_name_or_path: Qwen/Qwen2.5-7B\ndataset_kwargs: {}\nmax_length: 2048
         ("fp16: true\n", {"fp16": {"enabled": True}, "bf16": {"enabled": False}}, "fp16"),
         ("bf16: false\n", {"bf16": {"enabled": False}}, "fp32"),
         ("bf16: false\n", {"bf16": {"enabled": True}}, "`precision=fp32` .*or bf16"),
+        ("bf16: false\n", {"bf16": {"enabled": "auto"}}, "fp32"),
     ],
 )
 def test_a_precision_at_which_transformers_stops_is_asked_for(monkeypatch, tmp_path, recipe, config, precision):
@@ -619,6 +620,78 @@ def test_a_base_model_alone_is_not_axolotls(monkeypatch, tmp_path):
     assert asked(error.value).keys() == {"precision", "gpus", "zero", "gbs", "micro_batch_size"}
     job = read_launch(["run.yaml"], {"*": "suggested"})
     assert (job.options["tune"], job.options["lora_rank"]) == ("lora", 16)
+
+
+FLAT = "model_name_or_path: llama2-7b\nper_device_train_batch_size: 1\nmax_length: 1024\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{FLAT}lora_rank: 8\nlora_alpha: 16\n", {"lora_targets": "q,v", "precision": "bf16", "gpus": "8"}),
+        (f"{FLAT}lora_rank: 8\nlora_target_modules: [q_proj]\nbf16: true\n", {"gpus": "8"}),
+        ("model: llama2-7b\nfine_tune_type: lora\nlora_parameters: {rank: 8, target_modules: [q_proj]}\nbf16: true\n"
+         "max_seq_length: 512\nper_gpu_bs: 1\nnum_gpus: 1\n", {}),
+        ("teacher_model: big-1\nbase_model: llama2-7b\nbatch_size: 2\ngrad_accum: 8\nmax_length: 512\nbf16: true\n"
+         "# on 4x4090\n", {"method": "sft", "gpus": "4", "zero": "0", "gbs": "64"}),
+    ],
+)  # fmt: skip
+def test_flat_documents_of_own_programs_are_asked_for_what_they_lack(monkeypatch, tmp_path, text, expected):
+    monkeypatch.chdir(tmp_path)
+    Path("sft.yaml").write_text(text)
+    if expected:
+        with pytest.raises(InputError) as error:
+            read_launch(["sft.yaml"])
+        hint = re.sub(r"^add `[^`]*`[^;]*; ", "", error.value.hint)
+        assert asked(InputError("", hint=hint)) == expected
+    job = read_launch(["sft.yaml"], {"*": "suggested"})
+    assert job.options.get("tune", "full") == ("full" if "teacher" in text else "lora")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_precision_that_deepspeeds_file_leaves_to_arguments_that_are_not_here_is_asked_for(
+    monkeypatch, tmp_path, precision
+):
+    monkeypatch.chdir(tmp_path)
+    config = {"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 8, precision: {"enabled": "auto"}}
+    Path("ds.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="in which precision it trains") as error:
+        read_launch(["ds.json"], {}, {"model": "gpt2", "seq": 1024, "gpus": 8})
+    assert "`precision=bf16` (usual)" in error.value.hint
+    Path("run.sh").write_text("deepspeed --num_gpus 8 train.py --model_name_or_path gpt2 --output_dir o"
+                              " --block_size 1024 --per_device_train_batch_size 8 --deepspeed ds.json\n")  # fmt: skip
+    with pytest.raises(InputError, match="in which precision it trains") as error:
+        read_launch(["run.sh"])
+    assert "`precision=fp32`" in error.value.hint  # no switch among the arguments
+    Path("run.sh").write_text(f"{Path('run.sh').read_text().rstrip()} --bf16 False\n")
+    assert read_launch(["run.sh"]).options["precision"] == "fp32"
+
+
+OVERRIDES = """\
+- model.path=${oc.env:BASE}
+- data.train_batch_size=64
+- data.micro_batch_size_per_gpu=2
+- data.max_length=4096
+- model.enable_gradient_checkpointing=True
+- trainer.n_gpus_per_node=4
+- 'trainer.nnodes=2'
+"""
+
+
+def test_a_list_of_hydras_overrides_is_a_document(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("sft.yaml").write_text(OVERRIDES)
+    with pytest.raises(InputError, match="the variable BASE"):
+        read_launch(["sft.yaml"])
+    job = read_launch(["sft.yaml"], {"BASE": "Qwen/Qwen3-4B"})
+    found = {**job.options, **job.layout}
+    expected = {"gpus": 8, "gbs": 64, "micro_batch_size": 2, "seq": 4096, "recompute": "full"}
+    assert {name: found[name] for name in expected} == expected
+    span = job.settings["trainer.nnodes"].span
+    assert OVERRIDES.split("\n")[span.line - 1][span.start : span.end] == "2"
+    Path("sft.yaml").write_text("- a\n- b=1\n")
+    with pytest.raises(InputError):
+        read_launch(["sft.yaml"])
 
 
 MAP = """\

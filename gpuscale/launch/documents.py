@@ -118,7 +118,8 @@ def _yaml(given: str, name: str, shift: int) -> Iterator[Leaf]:
             if depth > MAX_DEPTH:
                 line = token.start_mark.line + 1 + shift
                 raise InputError(f"nested deeper than {MAX_DEPTH} levels", place=f"{name}:{line}")
-        composed = [node for node in yaml.compose_all(text, Loader=loader) if getattr(node, "id", "") == "mapping"]
+        nodes = list(yaml.compose_all(text, Loader=loader))
+        composed = [node for node in nodes if getattr(node, "id", "") == "mapping"]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = printable(str(getattr(error, "problem", None) or error))[:100]
@@ -130,6 +131,24 @@ def _yaml(given: str, name: str, shift: int) -> Iterator[Leaf]:
     visits = [0]
     for node in composed:
         yield from _walk(yaml, node, (), (), visits, name)
+    for node in nodes if not composed else ():
+        yield from _overrides(node)
+
+
+_OVERRIDE = re.compile(r"(\+{0,2}([A-Za-z_][\w.]*)=)(.*)", re.DOTALL)
+
+
+def _overrides(node: Any) -> Iterator[Leaf]:
+    """Yield what a list of Hydra's overrides sets: `- trainer.nnodes=1`; nothing of other lists."""
+    items = node.value if getattr(node, "id", "") == "sequence" else []
+    found = [_OVERRIDE.fullmatch(item.value) if item.id == "scalar" else None for item in items]
+    for item, one in zip(items, found, strict=True) if all(found) else ():
+        assert one is not None
+        quoted = item.start_mark.index + (item.style in {"'", '"'})
+        value = one[3].strip("'\"")
+        whole = item.end_mark.index - quoted - (item.style in {"'", '"'}) == len(item.value) and value == one[3]
+        start = quoted + len(one[1]) if whole else -1
+        yield Leaf(tuple(one[2].split(".")), value, start, start + len(value) if whole else -1, quoted)
 
 
 def _walk(yaml: Any, node: Any, path: Path_, above: tuple[int, ...], visits: list[int], name: str) -> Iterator[Leaf]:

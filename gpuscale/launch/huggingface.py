@@ -333,14 +333,38 @@ def _read_precision(reading: Reading, tool: Tool, *, tabled: bool) -> None:
     elif tool.name == "ms-swift" and _wide(reading) and not reading.stated("bf16", "fp16"):
         reading.option("precision", "fp16", *adapters.LOADED)  # arguments/base_args/model_args.py:133
     else:
+        left = False
         if tool.name not in {own_programs.NAME, "deepspeed-chat"} and not reading.given.get("precision"):
             _match_precision(reading)
+            left = _left_to_arguments(reading) and not (reading.script or reading.stated("bf16", "fp16"))
         accelerate.read_precision(reading, "fp32")
-        lost = any(name in reading.lost for name in ("config_file", "accelerate_config"))
-        lost |= tabled and tool.name != own_programs.NAME and not reading.stated("bf16", "fp16")
-        if lost and not reading.given.get("precision") and reading.stated_by("precision") is None:
+        open_ = left or any(name in reading.lost for name in ("config_file", "accelerate_config"))
+        open_ |= (
+            (tabled or _is_flat(reading, tool))
+            and tool.name != own_programs.NAME
+            and not reading.stated("bf16", "fp16")
+        )
+        if open_ and not reading.given.get("precision") and reading.stated_by("precision") is None:
+            told = left and reading.stated("num_train_epochs", "output_dir", "do_train")  # and no switch among them
             reading.refuse(None, "no file that is here states in which precision it trains", settles="precision",
-                           likely=("bf16",))  # fmt: skip
+                           likely=("fp32", "bf16") if told else ("bf16",))  # fmt: skip
+
+
+def _left_to_arguments(reading: Reading) -> bool:
+    """Whether DeepSpeed's configuration leaves the precision to arguments (`auto`); it says none itself then."""
+    left = [name for half in ("bf16", "fp16") for name in deepspeed.names(f"{half}.enabled")
+            if str(getattr(reading.settings.get(name), "value", "")).lower() == "auto"]  # fmt: skip
+    for name in left:
+        reading.means("as the arguments have it", name)
+        del reading.settings[name]
+    return bool(left)
+
+
+def _is_flat(reading: Reading, tool: Tool) -> bool:
+    """Whether a document beside no command has arguments of a program of one's own among those of the Trainer."""
+    documents = all(one.kind in {"yaml", "toml", "json"} for one in reading.sources)
+    own = "model_name_or_path" not in reading.settings or any(name.startswith("lora_") for name in reading.settings)
+    return tool.name == "transformers" and documents and own and trainer.MICRO[0] in reading.settings
 
 
 def _match_precision(reading: Reading) -> None:

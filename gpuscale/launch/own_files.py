@@ -483,7 +483,7 @@ def _take_adapters(reading: Reading, adapted: Setting | None) -> None:
     for name in [one for one in reading.settings if one != "use_peft" and one in spellings("use_peft")]:
         _give(reading, name, reading.settings[name], "use_peft")
     rank, switch = reading.settings.get("lora_r", adapted), reading.settings.get("use_peft")
-    worded = {"adapter", "finetuning_type"} & reading.settings.keys()
+    worded = {"adapter", "finetuning_type", "fine_tune_type"} & reading.settings.keys()
     if rank is not None and switch is None and not worded:
         reading.settings["use_peft"] = replace(rank, name="use_peft", value=True)
     elif switch is not None and str(switch.value).lower() in OFF:

@@ -118,10 +118,11 @@ def _said(reading: Reading) -> tuple[str, tuple[str, ...]]:
 
 
 def _likely(reading: Reading) -> tuple[str, ...]:
-    if reading.stated(*TEACHER):
-        return ("distill",)
-    marked = [method for method, names in _KNOWN["marks"].items() if reading.stated(*names)]
     documents = [one for one in reading.sources if one.kind in _DOCUMENTS]
+    if reading.stated(*TEACHER):
+        begins = any(re.match(r"sft([^a-z]|$)", PurePosixPath(one.file).name.lower()) for one in documents)
+        return ("sft", "distill") if begins else ("distill",)
+    marked = [method for method, names in _KNOWN["marks"].items() if reading.stated(*names)]
     tables = [name.partition(".")[0] for one in documents for name in one.settings if "." in name]
     named = "" if marked else _named(reading, [*tables, *(one.file for one in documents)])
     return tuple(dict.fromkeys([*marked, *([named] if named not in {"", "other"} else [])]))
