@@ -415,3 +415,41 @@ def test_options_that_alpaca_lora_does_not_have_are_of_another_program(tmp_path:
 def test_quoted_regular_expressions_are_plain_text(tmp_path: Path, pattern: str, gbs: int) -> None:
     text = f"LENGTH=2048; GAS=2; WORD=aXb\nshift ²\nif [[ $WORD =~ {pattern} ]]; then GAS=1; fi\n"
     assert read_launch([script(tmp_path, text + TRAINED)]).options["gbs"] == gbs
+
+
+ACCELERATED = """accelerate launch --config_file $HOME/accelerate.yaml {options} --num_processes 8 train.py --max_length 512 \\
+  --bf16 --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 1 --gradient_accumulation_steps 2 {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "stage"),
+    [("--use_deepspeed --zero_stage 2", 2), ("--use_fsdp --fsdp_sharding_strategy FULL_SHARD", 3), ("--multi_gpu", 0)],
+)
+def test_options_beside_a_configuration_of_accelerate_that_is_not_here_say_enough(
+    tmp_path: Path, options: str, stage: int
+) -> None:
+    job = read_launch([script(tmp_path, ACCELERATED.format(options=options, more=""))])
+    assert int(str(job.layout.get("zero", 0))) == stage and job.options["gbs"] == 16
+    assert any("accelerate.yaml is not here" in one.meaning for one in job.assumed)
+    with pytest.raises(LackingError, match="says how the job is sharded, and is not here"):
+        read_launch([script(tmp_path, ACCELERATED.format(options="--num_machines 1", more=""))])
+
+
+def test_settings_of_fsdp_in_a_file_that_is_not_here_are_said(tmp_path: Path) -> None:
+    text = "torchrun" + TRAINED.replace("$GAS", "2").replace("$LENGTH", "512").removeprefix("torchrun")
+    path = script(tmp_path, text.rstrip() + " --fsdp_config fsdp.json\n")
+    assert any("fsdp.json is not here" in one.meaning for one in read_launch([path]).assumed)
+    (tmp_path / "fsdp.json").write_text('{"fsdp_offload_params": true}')
+    job = read_launch([path])
+    assert job.options["offload"] == "optimizer+parameters" and not any(
+        "not here" in one.meaning for one in job.assumed
+    )
+
+
+def test_dlrover_runs_as_torchrun_does_and_llama_recipes_adapters_have_a_rank(tmp_path: Path) -> None:
+    text = """dlrover-run --network-check --nnodes 2 --nproc_per_node 4 examples/finetuning.py --enable_fsdp \\
+  --use_fast_kernels --model_name meta-llama/Llama-2-7b-hf --batch_size_training 2 --use_peft --context_length 2048
+"""
+    job = read_launch([script(tmp_path, text)])
+    assert (job.options["gpus"], job.options["gbs"], job.options["lora_rank"]) == (8, 16, 8)

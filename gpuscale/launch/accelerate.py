@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from gpuscale.launch import deepspeed, trainer
@@ -201,6 +202,10 @@ def read_degrees(reading: Reading) -> dict[str, int]:
 
 def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
     """Read FSDP's settings: stage, shards, offloading."""
+    named = reading.text("fsdp_config") or ""
+    read = {PurePosixPath(one.file).name for one in reading.sources}
+    if re.search(r"\.(json|ya?ml)$", named) and PurePosixPath(named).name not in read:
+        reading.assume(f"{named} is not here: FSDP as without it, nothing in host memory", "fsdp_config")
     reading.means("settings of FSDP", "fsdp_config")
     version = reading.integer(*names("version")) or (2 if "dp_shard" in degrees else 1)
     reading.means(f"FSDP{version}", *names("version"), "distributed_type")

@@ -15,6 +15,7 @@ from gpuscale.launch.job_files import Started
 from gpuscale.launch.settings import Said, Setting, Source, Span
 from gpuscale.launch.shell import REST, Shell, State, fields_at, known, mark, split, unset_in
 from gpuscale.launch.starters import (
+    AS_TORCHRUN,
     FILE_TOOLS,
     HOST_OPTIONS,
     LAUNCHERS,
@@ -280,6 +281,8 @@ class Commands:
     ) -> None:
         """Take `torchrun`, `deepspeed`, `accelerate launch` with their options, and what they launch."""
         name = _base(fields[0].text)
+        if name in AS_TORCHRUN:
+            name, fields = "torchrun", [untraced("torchrun"), *fields[1:]]
         rest = fields[1:]
         if name in {"accelerate", "colossalai"} and subcommand:
             if not rest or rest[0].text not in {"launch", "run"}:

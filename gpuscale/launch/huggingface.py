@@ -235,10 +235,20 @@ def take_configs(reading: Reading, tool: Tool, *names: str) -> None:
             reading.means(f"a file of {tool.title}", name)
         elif "zero" in reading.given:
             _take_given(reading, found)
+        elif name == "config_file" and _said_beside(reading):
+            reading.lost.add(name)
+            reading.assume(f"{text} is not here: what the options beside it say counts, and nothing else is set", name)
         else:
             hint = "give it too, or add `zero=STAGE` and what else it says"
             message = "says how the job is sharded, and is not here"
             reading.refuse(found, message, hint, settles="zero", likely=_stages(text))
+
+
+def _said_beside(reading: Reading) -> bool:
+    """Whether options of `accelerate launch` say how a job is sharded; they count before those of its file."""
+    fsdp = accelerate.names("sharding_strategy", "reshard_after_forward")
+    ways = {"use_deepspeed": ("zero_stage",), "use_fsdp": fsdp, "multi_gpu": ("multi_gpu",)}
+    return any(reading.flag(switch) and reading.get(*told) is not None for switch, told in ways.items())
 
 
 def _take_given(reading: Reading, found: Setting) -> None:

@@ -14,7 +14,8 @@ from gpuscale.presets.files import known_table
 _KNOWN = known_table("starters")
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
-LAUNCHERS, PROGRAMS, QUIET = _KNOWN["launchers"], _KNOWN["programs"], _KNOWN["quiet"]
+AS_TORCHRUN, PROGRAMS, QUIET = _KNOWN["as_torchrun"], _KNOWN["programs"], _KNOWN["quiet"]
+LAUNCHERS = [*_KNOWN["launchers"], *AS_TORCHRUN]
 NOTHING, QUESTIONS = [*QUIET, *_KNOWN["nothing"]], _KNOWN["questions"]
 MODULES: Mapping[str, str] = _KNOWN["modules"]
 FILE_TOOLS = frozenset(_KNOWN["file_tools"])
