@@ -407,7 +407,54 @@ def test_fp8_beside_weights_in_fp32_is_asked_for(more, tmp_path):
 ASKED = (
     ("--schedules-method dualpipev --pipeline-model-parallel-size 4", "schedule", "zb-v"),
     ("--use-dualpipev --pipeline-model-parallel-size 4", "schedule", "zb-v"),
+    ("--enable-zero-bubble --pipeline-model-parallel-size 4", "schedule", "zb-2p"),
+    ("--swap-optimizer --use-distributed-optimizer --pipeline-model-parallel-size 4", "offload", "optimizer"),
+    ("--o2-optimizer --pipeline-model-parallel-size 4", "moment_dtype", "bf16"),
+    ("--retro-add-retriever --pipeline-model-parallel-size 4", "model", "llama3.2-1b"),
+    ("--stage ray_grpo --pipeline-model-parallel-size 4", "method", "grpo"),
 )
+
+
+FORKS = (  # of DeepSpeed, BigScience, MindSpeed and Pai-Megatron-Patch, with what they mean
+    ("--deepspeed --ds-sequence-parallel-size 4 --zero-stage 3 --use-flash-attn-v2",
+     {"cp": 4, "cp_comm": "a2a", "zero": 3, "attention": "fa2"}),
+    ("--DDP-impl local --use-flash-attn", {"framework": "megatron-lm@2021-12", "attention": "fa2"}),
+    ("--deepspeed --num-experts 8 --expert-interval 1 --zero-stage 1", {"routing": "dropping"}),
+    ("--deepspeed --num-experts 8 --expert-interval 1 --disable-moe-token-dropping", {"routing": "dropless"}),
+    ("--num-layers 18 --noop-layers 0,17 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3",
+     {"vpp": 3, "pipeline_split": "even"}),
+    ("--pipeline-model-parallel-size 4 --num-layer-list 3,5,5,3", {"pp": 4, "pipeline_split": "even"}),
+    ("--recompute-norm --recompute-activation-function", {"recompute": "selective:layernorm"}),
+    ("--recompute-granularity selective --recompute-mla-up-proj", {"recompute": "selective:core_attn+mla_up_proj"}),
+    ("--recompute-granularity full --recompute-method block --recompute-num-layers 2 --pipeline-model-parallel-size 2 "
+     "--num-layers-per-virtual-pipeline-stage 2 --enable-recompute-layers-per-pp-rank",
+     {"recompute": "full:2", "vpp": 4}),
+    ("--stage dpo --is-pairwise-dataset", {"method": "dpo", "micro_batch_size": 2}),
+    ("--use-bnb-optimizer", {"optimizer": "adamw-8bit"}),
+    ("--optimizer hybridadam --use-distributed-optimizer", {"optimizer": "adam", "offload": "optimizer"}),
+    ("--use-ascend-mc2 --tensor-model-parallel-size 2 --sequence-parallel", {"overlap": "tp"}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "expected"), FORKS, ids=[more for more, _ in FORKS])
+def test_what_megatron_lms_forks_call_otherwise(more, expected, tmp_path):
+    assert_has(job(tmp_path, {}, run__sh=f"{MEGATRON} {more}\n"), **expected)
+
+
+@pytest.mark.parametrize(
+    ("more", "keys"),
+    [
+        ("--intermediate-size 5632 --n-head-kv 4", ("ffn=5632", "kv_heads=4")),
+        ("--num-experts 64 --n-shared-experts 2 --first-k-dense-replace 1 --moe-intermediate-size 1408",
+         ("moe.experts=64", "moe.ffn=1408", "moe.shared_ffn=2816", "moe.dense_layers=1")),
+        ("--multi-head-latent-attention --qk-rope-head-dim 64 --qk-nope-head-dim 96 --kv-lora-rank 256",
+         ("latent.kv_rank=256", "latent.nope_dim=96", "latent.rope_dim=64")),
+        ("--num-layers 18 --noop-layers 0,17", ("layers=16",)),
+    ],
+)  # fmt: skip
+def test_shapes_of_models_as_forks_of_megatron_lm_call_them(more, keys, tmp_path):
+    model = job(tmp_path, {}, run__sh=f"{MEGATRON} {more}\n").options["model"]
+    assert not set(keys) - set(model.split(",")), model
 
 
 @pytest.mark.parametrize(("more", "option", "answer"), ASKED)

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from gpuscale.launch.launchers import gpus_of
-from gpuscale.launch.megatron_models import Arguments, model_arguments, read_model
+from gpuscale.launch.megatron_models import IDLE, Arguments, model_arguments, read_model
 from gpuscale.launch.settings import DTYPES, GROWING_BATCH, OFF, Reading
 from gpuscale.launch.shapes import MEGATRON, nearest_split, read_attention
 from gpuscale.launch.writing import Writing
@@ -349,13 +349,15 @@ def _read_states(reading: Reading) -> None:
     of = ("grad_reduce_in_bf16", "accumulate_allreduce_grads_in_fp32", "main_grads_dtype")
     reading.option("grad_dtype", _short(main) if main and reduced else gradients, *of)
     kind = reading.text("optimizer", "name") or "adam"
-    kind = {"adamw": "adam", "dist_muon": "muon", "cpu_adam": "adam"}.get(kind.lower(), kind.lower())
+    kind = "adamw-8bit" if reading.flag("use_bnb_optimizer") else kind  # BigScience's
+    same = {"adamw": "adam", "dist_muon": "muon", "cpu_adam": "adam", "hybridadam": "adam"}
+    kind = same.get(kind.lower(), kind.lower())
     if kind == "sgd" and reading.number("sgd_momentum") != 0:
         kind = "sgd-momentum"
-    if kind not in {"adam", "sgd", "sgd-momentum", "muon", "lion"}:
+    if kind not in {"adam", "sgd", "sgd-momentum", "muon", "lion", "adamw-8bit"}:
         reading.assume(f"optimizer {kind} is predicted as Adam", "optimizer")
         kind = "adam"
-    reading.option("optimizer", kind, "optimizer", "sgd_momentum")
+    reading.option("optimizer", kind, "optimizer", "sgd_momentum", "use_bnb_optimizer")
     for option, name in (("master_dtype", "main_params_dtype"), ("moment_dtype", "exp_avg_dtype")):
         value = reading.text(name)
         if value:
@@ -375,6 +377,7 @@ def _read_pipeline(reading: Reading) -> None:
         reading.integer("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size"),
     )
     per_chunk, layers = reading.integer("num_layers_per_virtual_pipeline_stage"), reading.shape.get("layers")
+    layers = layers + len(reading.words(IDLE)) if layers else layers
     of = ["num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size"]
     if per_chunk and layers and pp > 1:
         vpp, of = max(1, layers // (pp * per_chunk)), ["num_layers_per_virtual_pipeline_stage"]
@@ -401,7 +404,7 @@ def _read_pipeline(reading: Reading) -> None:
 LAYOUTS = (
     "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
     "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage",
-    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "num_layer_list", IDLE,
 )  # fmt: skip
 """What says which layers a stage has."""
 
@@ -415,6 +418,12 @@ def _stated_stages(reading: Reading, pp: int, vpp: int) -> list[int]:
         if sizes is None:
             reading.refuse(found, "not a layout of stages", "write Et*2|(tt|)*5t|tL: E, t, m and L, a bar per chunk")
         return sizes
+    if listed := reading.words("num_layer_list"):
+        return [int(one) for one in listed if one.isdecimal()]
+    idle = [int(one) for one in reading.words(IDLE) if one.isdecimal()]
+    if idle and layers and pp > 1:
+        each = max(1, (layers + len(idle)) // (pp * vpp))
+        return [each - sum(one // each == chunk for one in idle) for chunk in range(pp * vpp)]
     first = reading.integer(LAYOUTS[1], LAYOUTS[3])
     last = reading.integer(LAYOUTS[2], LAYOUTS[4])
     ends = [reading.flag(LAYOUTS[5]), reading.flag(LAYOUTS[6])]
@@ -456,23 +465,29 @@ def _read_recompute(reading: Reading) -> None:
     number = reading.integer("recompute_num_layers", "activations_checkpoint_num_layers")
     of = (
         *names, "recompute_method", "activations_checkpoint_method", "recompute_num_layers", "recompute_modules",
-        "activations_checkpoint_num_layers", "recompute_activations", "checkpoint_activations",
+        "activations_checkpoint_num_layers", "recompute_activations", "checkpoint_activations", "recompute_norm",
+        "recompute_mla_up_proj", "enable_recompute_layers_per_pp_rank",
     )  # fmt: skip
     if kind is None and reading.flag("recompute_activations"):
         kind = "selective"
     if kind is None and reading.flag("checkpoint_activations"):
         kind, method = "full", method or "uniform"
         number = reading.integer("checkpoint_num_layers") or 1
+    forks = {"recompute_norm": "layernorm", "recompute_mla_up_proj": "mla_up_proj"}  # MindSpeed's
+    more = [module for name, module in forks.items() if reading.flag(name)]
+    if kind == "full" and more:
+        reading.assume(f"of the layers that are kept, {' and '.join(more)} are predicted as kept too", *forks)
     layers, pp = reading.shape.get("layers", 0), reading.layout.get("pp", 1)
-    per_stage, vpp = -(-layers // pp), reading.layout.get("vpp") or 1
+    whole = reading.flag("enable_recompute_layers_per_pp_rank")
+    per_stage, vpp = -(-layers // pp), 1 if whole else reading.layout.get("vpp") or 1
     if kind == "full" and method == "block" and number is not None and number * vpp < per_stage:
         reading.option("recompute", f"full:{number * vpp}" if number else "none", *of)
     elif kind == "full":
         reading.option("recompute", "full", *of)
         if method == "uniform" and (number or 1) > 1:
             reading.assume("one layer is kept of each, not of several", "recompute_num_layers")
-    elif kind == "selective":
-        modules = reading.words("recompute_modules") or ["core_attn"]
+    elif kind == "selective" or more:
+        modules = [*(reading.words("recompute_modules") or (["core_attn"] if kind else [])), *more]
         known = [one for one in modules if one in RECOMPUTE_MODULES]
         if known != modules:
             left = ", ".join(sorted(set(modules) - set(known)))
@@ -495,8 +510,15 @@ def _read_kernels(reading: Reading) -> None:
     read_attention(reading, "attention_backend")
     if "attention" not in reading.options and reading.text("NVTE_FUSED_ATTN") == "0" != reading.text("NVTE_FLASH_ATTN"):
         reading.option("attention", "fa2", "NVTE_FUSED_ATTN")
+    unfused = load_framework(reading.options["framework"]).runtime.attention == "unfused"
+    if "attention" not in reading.options and unfused and reading.flag(*FLASH):
+        reading.option("attention", "fa2", *FLASH)
     if reading.number("attention_dropout"):
         reading.assume("dropout is predicted only where the framework's profile has it", "attention_dropout")
+
+
+FLASH = ("use_flash_attn", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attention")
+"""Switches of FlashAttention in generations that do without: of Megatron-LM, of its fork of DeepSpeed, of NeMo."""
 
 
 def _read_experts(reading: Reading) -> None:
@@ -525,7 +547,8 @@ def _read_experts(reading: Reading) -> None:
 
 
 def _read_offload(reading: Reading) -> None:
-    parts = ["optimizer"] if reading.flag("optimizer_cpu_offload") else []
+    hybrid = (reading.text("optimizer") or "").lower() == "hybridadam"  # Pai-Megatron-Patch's
+    parts = ["optimizer"] if hybrid or reading.flag("optimizer_cpu_offload") else []
     fraction = reading.number("optimizer_offload_fraction")
     if parts and fraction not in {None, 1}:
         reading.assume("all of the optimizer's state is predicted in host memory", "optimizer_offload_fraction")
@@ -552,6 +575,8 @@ def _read_context(reading: Reading) -> None:
     if reading.layout.get("cp", 1) == 1:
         reading.means("nothing to exchange: CP is 1", "cp_comm_type", "hierarchical_context_parallel_sizes",
                       "context_parallel_algo", "ulysses_degree_in_cp")  # fmt: skip
+        return
+    if "cp_comm" in reading.options:  # Ulysses of DeepSpeed
         return
     algorithm = reading.text("context_parallel_algo", known=CP_ALGORITHMS)  # MindSpeed's name for it
     if algorithm:

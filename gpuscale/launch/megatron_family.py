@@ -122,11 +122,14 @@ def _read_megatron(reading: Reading) -> None:
         reading.assume(ACTOR_ALONE)
         _packed_responses(reading)
         _split_rollouts(reading)
-    renamed = {"activation_func": "activation", "num_moe_experts": "num_experts"}
+    renamed = {"activation_func": "activation", "num_moe_experts": "num_experts", **_KNOWN["aliases"]}
     renamed |= _OF_2019 if "model_parallel_size" in reading.settings else {}
     _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE, ""), renamed)
     if swift:
         _named_by_swift(reading)
+    elif reading.stated("stage"):  # MindSpeed-LLM's
+        preferences.read(reading)
+        _count_pairs(reading)
     read_job(reading, _generation(reading))
     if not swift and reading.get("lora_r") and (reading.integer("lora_r") or 0) > 0:  # MindSpeed's, AscendSpeed's
         adapters.take(reading, adapters.ARGUMENTS, "lora_r")
@@ -176,6 +179,11 @@ def _named_by_swift(reading: Reading) -> None:
         trainer.read_tuning(reading)
     else:
         preferences.read(reading)
+    _count_pairs(reading)
+
+
+def _count_pairs(reading: Reading) -> None:
+    """Count both sequences of a pair in a microbatch."""
     pairs, found = preferences.spec(reading).sequences, reading.get("micro_batch_size")
     if pairs > 1 and found is not None:
         reading.settings[found.name] = replace(found, value=pairs * (reading.integer(found.name) or 1))
@@ -214,12 +222,13 @@ def _deepspeed_states(reading: Reading) -> None:
     device = "zero_optimization.offload_optimizer.device"
     if reading.text(device, "cpu_optimizer"):
         reading.option("offload", "optimizer", device, "cpu_optimizer")
-    for name, own in {
-        "expert_model_parallel_size": "moe_expert_parallel_size", "moe_router_topk": "topk",
-        "num_query_groups": "num_key_value_heads",
-    }.items():  # fmt: skip
-        if own in reading.settings:
-            reading.settings.setdefault(name, reading.settings[own])
+    if (reading.integer("ds_sequence_parallel_size") or 1) > 1:
+        reading.number_from(1, "cp", "ds_sequence_parallel_size")
+        reading.option("cp_comm", "a2a", "ds_sequence_parallel_size")  # Ulysses
+    wide = reading.get("data_types.grad_accum_dtype")
+    if wide is not None:
+        name = "accumulate_allreduce_grads_in_fp32" if "32" in str(wide.value) else "grad_reduce_in_bf16"
+        reading.settings.setdefault(name, replace(wide, value=True, span=None))
     experts = reading.get("num_experts")
     if experts is not None and "moe_layer_freq" not in reading.settings:
         interval, layers = reading.integer("expert_interval") or 2, reading.integer("num_layers") or 0
@@ -228,6 +237,9 @@ def _deepspeed_states(reading: Reading) -> None:
             reading.settings["moe_layer_freq"] = replace(experts, value=pattern, span=None)
         reading.settings.setdefault("moe_router_topk", replace(experts, value="1", span=None))
         reading.assume("experts in every second layer and for each token one, as DeepSpeed's MoE where nothing is said")
+    if experts is not None and not reading.flag("disable_moe_token_dropping"):
+        factor = reading.get("moe_train_capacity_factor") or replace(experts, value="1", span=None)
+        reading.settings.setdefault("moe_expert_capacity_factor", factor)
 
 
 # --- names of the relatives

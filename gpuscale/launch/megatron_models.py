@@ -224,6 +224,7 @@ def read_model(reading: Reading) -> None:
         InputError: the shape is stated in part, or is of a kind that is not modelled.
     """
     layers, hidden = reading.integer("num_layers", "decoder_num_layers"), reading.integer("hidden_size")
+    layers = layers - len(reading.words(IDLE)) if layers else layers
     heads = reading.integer("num_attention_heads")
     if reading.given.get("model"):
         reading.means("replaced by the model that is given", "num_layers", "hidden_size", "num_attention_heads")
@@ -232,7 +233,7 @@ def read_model(reading: Reading) -> None:
     if "model" in reading.options or layers is None or hidden is None or heads is None:  # a recipe's, and what changes
         return
     _refuse_other_models(reading)
-    reading.model("layers", layers, "num_layers", "decoder_num_layers")
+    reading.model("layers", layers, "num_layers", "decoder_num_layers", IDLE)
     reading.model("hidden", hidden, "hidden_size")
     reading.model("heads", heads, "num_attention_heads")
     gated = reading.flag("swiglu", "gated_linear_unit") or (reading.text("activation") or "").endswith("glu")
@@ -269,6 +270,10 @@ def read_model(reading: Reading) -> None:
     _read_vocabulary(reading)
 
 
+IDLE = "noop_layers"
+"""Numbers of layers that do nothing, among all (MindSpeed)."""
+
+
 def _refuse_other_models(reading: Reading) -> None:
     """Refuse what is no decoder-only language model, or has layers that are not read."""
     for name, what in (
@@ -283,6 +288,9 @@ def _refuse_other_models(reading: Reading) -> None:
         if found:
             are = "Mamba layers" if "mamba" in str(found.value) else what
             reading.refuse(found, f"{are}: not read from arguments", BY_NAME, settles="model")
+    beside = reading.get("mlp_type")
+    if beside is not None and str(beside.value) == "residual":  # of DeepSpeed
+        reading.refuse(beside, "experts beside a dense MLP: not read from arguments", BY_NAME, settles="model")
     kind = reading.text("name", "model_type") or ""
     mamba = re.compile(r"(model\.)?mamba_|is_hybrid_model$|hybrid_\w+_ratio$")
     state_space = [name for name in reading.settings if mamba.match(name)]
@@ -359,6 +367,9 @@ def _read_experts(reading: Reading, layers: int) -> None:
     reading.model("moe.top_k", reading.integer("moe_router_topk") or 2, "moe_router_topk")
     width = reading.integer("moe_ffn_hidden_size") or reading.shape["ffn"]
     reading.model("moe.ffn", width, "moe_ffn_hidden_size", "ffn_hidden_size")
+    shared = reading.integer("n_shared_experts", "num_shared_experts")  # of MindSpeed and Pai-Megatron-Patch
+    if shared:
+        reading.model("moe.shared_ffn", shared * width, "n_shared_experts", "num_shared_experts")
     plain = {
         "moe.shared_ffn": "moe_shared_expert_intermediate_size", "moe.latent": "moe_latent_size",
         "moe.groups": "moe_router_num_groups", "moe.top_groups": "moe_router_group_topk",
@@ -377,6 +388,8 @@ def _read_experts(reading: Reading, layers: int) -> None:
 def _read_expert_layers(reading: Reading, layers: int) -> None:
     found, layers = reading.needed("moe_layer_freq"), min(layers, MAX_LAYERS)  # a model of more is refused
     has = [1] * layers if found is None else layer_frequency(str(found.value), layers)
+    dense = reading.integer("first_k_dense_replace") or 0
+    has = [0] * dense + has[dense:] if has else has
     if has is None or not any(has):
         reading.refuse(found, f"not a list of {layers} zeros and ones", "write 1, or ([0]*3+[1]*58)")
     dense = has.index(1)
@@ -388,7 +401,7 @@ def _read_expert_layers(reading: Reading, layers: int) -> None:
     first = 0 if dense == every - 1 else dense
     for key, value in (("dense_layers", first), ("every", every if every > 1 else 0)):
         if value:
-            reading.model(f"moe.{key}", value, "moe_layer_freq")
+            reading.model(f"moe.{key}", value, "moe_layer_freq", "first_k_dense_replace")
     if all(has):
         reading.means("experts in every layer", "moe_layer_freq")
 
