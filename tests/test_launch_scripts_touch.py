@@ -95,12 +95,17 @@ def test_harmless_calls_change_nothing(tmp_path):
     assert _read(tmp_path, calls).options == _read(tmp_path).options
 
 
+PURE_FP16 = ["fp16", "none", "fp16", "fp16"]
+
+
 def test_casts_and_compilation_are_read(tmp_path):
     half = _read(tmp_path).options
     whole = [_read(tmp_path, text).options for text in ("model.float()", "model = model.to(torch.float32)")]
     assert half["precision"] == "bf16" and [one["precision"] for one in whole] == ["fp32", "fp32"]
     assert _read(tmp_path, "model = model.to('cuda')").options == half
     assert _read(tmp_path, "model = torch.compile(model)").options["compile"] == "on"
+    pure = _read(tmp_path, "model.half()").options
+    assert [pure.get(name) for name in ("precision", "master_dtype", "grad_dtype", "moment_dtype")] == PURE_FP16
 
 
 def test_arguments_that_are_not_known_are_asked_for(tmp_path):

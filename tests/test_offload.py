@@ -160,6 +160,15 @@ def test_parameters_stay_without_zero_3():
     ]
 
 
+def test_fsdp_offloads_the_shards_of_parameters_that_it_gathers_once():
+    """SHARD_GRAD_OP: between steps the shards are in host memory; whole ones stay from forward to backward pass."""
+    spec = job("llama3-8b", 8, offload="optimizer+parameters", framework="accelerate", precision="bf16")
+    assert broken_rules(fixed_layout(spec, {"zero": 0}), spec)
+    kept, again = (evaluate(layout(spec, zero=zero), spec).memory.at_peak(0) for zero in (2, 3))
+    assert kept["master_weights"] == again["master_weights"] == 0
+    assert kept["gathered_parameters"] > 4 * again["gathered_parameters"]
+
+
 def test_keys_of_the_host_are_set():
     p5 = load_cluster("aws-p5")
     made = with_settings(

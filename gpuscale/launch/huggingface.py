@@ -401,29 +401,30 @@ def _match_precision(reading: Reading) -> None:
 
 
 def _read_held(reading: Reading, tool: Tool) -> None:
-    """Read whether weights that are loaded in bf16 stay so, with gradients and moments in bf16 as they are.
+    """Read whether weights that are loaded in 16 bits stay so, with gradients and moments in 16 bits as they are.
 
     FSDP with mixed precision casts them to fp32 (accelerate utils/fsdp_utils.py), and autocast over weights in fp32
-    leaves those as they are.
+    leaves those as they are. Beside a scaler of losses torch refuses gradients in fp16: what trains in it has none.
     """
-    if reading.options.get("precision") != "bf16" or reading.given.get("master_dtype"):
+    half = str(reading.options.get("precision"))
+    if half not in {"bf16", "fp16"} or reading.given.get("master_dtype"):
         return
     pure, loaded = _pure(reading), reading.get(*adapters.LOADED)
     word = precision_word(loaded) if loaded is not None else None
-    mixed = [reading.get(name) for name in ("bf16", "fp16", "mixed_precision", "ACCELERATE_MIXED_PRECISION")]
-    cast = (
-        reading.layout.get("zero")
-        and "loop_shards" not in reading.settings
-        and any(one and precision_word(one) in {"bf16", "fp16"} for one in mixed)
-    )
-    if not pure and (cast or not (word == "bf16" or (tool.name in _IN_16_BITS and word != "fp32"))):
+    named = [reading.get(name) for name in ("bf16", "fp16", "mixed_precision", "ACCELERATE_MIXED_PRECISION")]
+    mixed = any(one and precision_word(one) in {"bf16", "fp16"} for one in named)
+    cast = mixed and reading.layout.get("zero") and "loop_shards" not in reading.settings
+    held = word == half or (tool.name in _IN_16_BITS and word != "fp32")
+    if half == "fp16" and (mixed or tool.name in _IN_16_BITS):
+        return
+    if not pure and (cast or not held):
         return
     of = PURE if pure else adapters.LOADED
     reading.option("master_dtype", "none", *of)
-    reading.option("grad_dtype", "bf16", *of)
+    reading.option("grad_dtype", half, *of)
     if "moment_dtype" not in reading.options:
-        reading.option("moment_dtype", "bf16", *of)
-    reading.assume("weights, gradients and moments are bf16, without a copy in fp32", *of)
+        reading.option("moment_dtype", half, *of)
+    reading.assume(f"weights, gradients and moments are {half}, without a copy in fp32", *of)
 
 
 def _read_adapters_held(reading: Reading, tool: Tool) -> None:

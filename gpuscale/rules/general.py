@@ -183,7 +183,9 @@ _SHARDING = (
          _without("hybrid_stages")),
     rule("shard_not_divisible",
          lambda c, _: np.where(c.zero == 0, c.shard != 1, (c.shard < 1) | (c.dp * c.cp % np.maximum(c.shard, 1) != 0))),
-    rule("offloaded_parameters_not_sharded", lambda c, _: c.zero != 3, concerns=lambda job: job.offload.parameters),
+    rule("offloaded_parameters_not_sharded",
+         lambda c, job: c.zero < 2 + (1 in _own(job).zero_stages),  # FSDP shards them between steps under 2 as well
+         concerns=lambda job: job.offload.parameters),
 )  # fmt: skip
 
 _MICROBATCH = (
