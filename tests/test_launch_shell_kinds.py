@@ -417,8 +417,9 @@ def test_quoted_regular_expressions_are_plain_text(tmp_path: Path, pattern: str,
     assert read_launch([script(tmp_path, text + TRAINED)]).options["gbs"] == gbs
 
 
-ACCELERATED = """accelerate launch --config_file $HOME/accelerate.yaml {options} --num_processes 8 train.py --max_length 512 \\
-  --bf16 --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 1 --gradient_accumulation_steps 2 {more}
+ACCELERATED = """accelerate launch --config_file $HOME/accelerate.yaml {options} --num_processes 8 train.py \\
+  --bf16 --max_length 512 --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 1 \\
+  --gradient_accumulation_steps 2 {more}
 """
 
 
