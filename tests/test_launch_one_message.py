@@ -273,6 +273,7 @@ def test_a_script_that_ends_without_its_arguments_asks_for_them(script):
 @pytest.mark.parametrize(
     "command",
     ["colossalai run --nproc_per_node 8 train.py --zero_stage 1 --pp_size 2 --batch_size 1",
+     "colossalai run --nproc_per_node 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size 2",
      "torchrun --nproc_per_node 8 train.py config/gpt2.py --batch_size=12 --gradient_accumulation_steps=5"],
 )  # fmt: skip
 def test_frameworks_that_are_not_known_are_said_to_be(script, command):
