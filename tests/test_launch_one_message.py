@@ -633,6 +633,8 @@ FLAT = "model_name_or_path: llama2-7b\nper_device_train_batch_size: 1\nmax_lengt
         (f"{FLAT}lora_rank: 8\nlora_target_modules: [q_proj]\nbf16: true\n", {"gpus": "8"}),
         ("model: llama2-7b\nfine_tune_type: lora\nlora_parameters: {rank: 8, target_modules: [q_proj]}\nbf16: true\n"
          "max_seq_length: 512\nper_gpu_bs: 1\nnum_gpus: 1\n", {}),
+        ("model: llama2-7b\nfinetune_strategy: qlora\nlora_r: 8\nlora_target_modules: [q_proj]\nbf16: true\n"
+         "max_len: 512\nper_gpu_bs: 1\nnum_gpus: 1\n", {}),
         ("teacher_model: big-1\nbase_model: llama2-7b\nbatch_size: 2\ngrad_accum: 8\nmax_length: 512\nbf16: true\n"
          "# on 4x4090\n", {"method": "sft", "gpus": "4", "zero": "0", "gbs": "64"}),
     ],
@@ -646,7 +648,7 @@ def test_flat_documents_of_own_programs_are_asked_for_what_they_lack(monkeypatch
         hint = re.sub(r"^add `[^`]*`[^;]*; ", "", error.value.hint)
         assert asked(InputError("", hint=hint)) == expected
     job = read_launch(["sft.yaml"], {"*": "suggested"})
-    assert job.options.get("tune", "full") == ("full" if "teacher" in text else "lora")
+    assert job.options.get("tune", "full") == ("full" if "teacher" in text else "qlora" if "qlora" in text else "lora")
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -54,7 +54,11 @@ _BATCH = {
     **dict.fromkeys(("micro", "per_device", "per_gpu", "local"), "per_device_train_batch_size"), "size": "batch_size",
     **dict.fromkeys(("global", "total", "effective"), "global_batch_size"),
 }  # fmt: skip
-_WAYS = ("method", "mode", "tuning", "tuning_method", "finetuning_method", "finetune_method", "training_type", "type")
+_WAYS = re.compile(
+    r"((fine_?|full_?)?tun(e|ing)|train(ing)?|peft|adapt(er|ation)?)?_?(method|mode|strategy|type|approach|kind|technique)"
+    r"|(fine_?)?tun(e|ing)"
+)
+"""Names of what says whether all of a model is trained, or adapters, by one of these words."""
 _SWITCH = ("enabled", "enable", "use")
 _ADAPTED = re.compile(r"lora|peft|adapter")
 _QUANTISER = re.compile(r"quant|bnb|bits?_?(and)?_?bytes")
@@ -424,7 +428,7 @@ def _argument(name: str, one: Setting, training: Collection[str] = ()) -> str | 
         training: tables that hold arguments of the Trainer, whatever they are called.
     """
     *tables, last = name.lower().split(".")
-    if not tables and last in _WAYS and str(one.value).lower() in {"full", "lora", "qlora"}:
+    if not tables and _WAYS.fullmatch(last) and str(one.value).lower() in {"full", "lora", "qlora"}:
         return "finetuning_type"
     for depth, whole in enumerate(reversed(tables)):
         of = _SUFFIX.sub("", whole)
@@ -438,9 +442,9 @@ def _argument(name: str, one: Setting, training: Collection[str] = ()) -> str | 
             return None
         if known is None or (depth and last not in known and not _anywhere(last)):
             continue
-        if known is _QUANTISED and last in _WAYS and str(one.value).lower() == "nf4":
+        if known is _QUANTISED and _WAYS.fullmatch(last) and str(one.value).lower() == "nf4":
             return "load_in_4bit"
-        if known is _TRAINING and last in _WAYS and str(one.value).lower() in {"full", "lora", "qlora"}:
+        if known is _TRAINING and _WAYS.fullmatch(last) and str(one.value).lower() in {"full", "lora", "qlora"}:
             return "finetuning_type"
         alone = last in _SWITCH and last not in known  # `quantization.enabled` beside nothing
         return None if alone else known.get(last, last)
@@ -483,7 +487,7 @@ def _take_adapters(reading: Reading, adapted: Setting | None) -> None:
     for name in [one for one in reading.settings if one != "use_peft" and one in spellings("use_peft")]:
         _give(reading, name, reading.settings[name], "use_peft")
     rank, switch = reading.settings.get("lora_r", adapted), reading.settings.get("use_peft")
-    worded = {"adapter", "finetuning_type", "fine_tune_type"} & reading.settings.keys()
+    worded = {"adapter", "finetuning_type"} & reading.settings.keys()
     if rank is not None and switch is None and not worded:
         reading.settings["use_peft"] = replace(rank, name="use_peft", value=True)
     elif switch is not None and str(switch.value).lower() in OFF:
