@@ -615,6 +615,14 @@ if __name__ == "__main__":
         "gpus": 16, "tp": 2, "pp": 2, "schedule": "1f1b", "sp": True, "seq": 4096, "gbs": 32, "micro_batch_size": 2,
         "zero": 1, "recompute": "full",
     }  # fmt: skip
+    elsewhere = text.replace("from nanotron", "import json\nstep = int(open('latest.txt').read())\nfrom nanotron")
+    elsewhere = elsewhere.replace(
+        "LlamaConfig(", "LlamaConfig(**json.load(open(f'ck/{step}/model.json')), unread=dict("
+    )
+    elsewhere = elsewhere.replace("vocab_size=50272)", "vocab_size=50272))")
+    with pytest.raises(InputError, match="shape is in a file that is not here"):
+        read(tmp_path, elsewhere)
+    assert read(tmp_path, elsewhere, {"model": "llama3-8b"}).options["gbs"] == 32
     assert stated(job, "precision", "optimizer", "grad_dtype") == {
         "precision": "bf16", "optimizer": "adamw", "grad_dtype": None,
     }  # fmt: skip

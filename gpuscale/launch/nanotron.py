@@ -10,7 +10,7 @@ from typing import Any
 from gpuscale.launch.cluster_files import job_name
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.quoting import yaml_text
-from gpuscale.launch.settings import Reading, Source
+from gpuscale.launch.settings import LackingError, Reading, Source
 from gpuscale.launch.shapes import name_left, named_shape
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing, section
 from gpuscale.presets.models import load_model
@@ -187,6 +187,7 @@ def read(reading: Reading) -> None:
     reading.options["framework"] = "nanotron"
     if reading.settings.pop("", None) is not None:
         _take_classes(reading)
+    _need_shape(reading)
     reading.take(OPTIONS)
     _read_model(reading)
     _read_ranks(reading)
@@ -210,6 +211,18 @@ def read(reading: Reading) -> None:
             reading.option(option, state, wide)
     else:
         reading.means("gradients, master weights and moments in fp32", wide)
+
+
+def _need_shape(reading: Reading) -> None:
+    """Ask for the model where its shape is in a file that is not here.
+
+    Raises:
+        LackingError: no model is given for it.
+    """
+    found = reading.settings.pop(f"{_CONFIG}.**", None)
+    if found is not None and not reading.given.get("model"):
+        message = "the model's shape is in a file that is not here"
+        raise LackingError(message, "model", place=found.place, hint="add `model=NAME`")
 
 
 CLASSES: Mapping[str, Mapping[str, Any]] = {

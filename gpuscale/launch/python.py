@@ -127,7 +127,8 @@ def python_sources(
 
 def _lost_documents(program: Program, settings: Settings) -> Iterator[Said]:
     """Yield the documents that are not here, or what names them, on which settings hang that matter."""
-    hang = {str(one.value) for name, one in settings.items() if one.why in {ABSENT, NAMING} and not BESIDE.search(name)}
+    hang = {str(one.value) for name, one in settings.items()
+            if one.why in {ABSENT, NAMING} and not BESIDE.search(name) and not OF_MODEL.search(name)}  # fmt: skip
     for name, (why, place) in program.lost.items():
         if f"${{{asked_name(name)}}}" in hang:
             yield Said(place.file, place.line, asked_name(name) if why == NAMING else name, why)
@@ -140,6 +141,9 @@ ENDS = re.compile(
 
 BESIDE = re.compile(rf"{known_table('scripts')['scripts']['data']}|steps$|epochs|_dir$|run_name")
 """Settings that change no step, on which what a file says may bear."""
+
+OF_MODEL = re.compile(r"(^|\.)model\.model_config\.\*\*$")
+"""All of a model's shape, for which `model` stands as well."""
 
 ADAPTERS = "calls.add_adapter"
 """A call that gives a model of transformers adapters of PEFT, whose configuration are settings too."""
