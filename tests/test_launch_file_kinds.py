@@ -168,6 +168,26 @@ NEOX = {"num_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "seq_le
         "train_micro_batch_size_per_gpu": 4, "vocab_file": "20B_tokenizer.json"}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"train_impl": "kto"}, {"method": "kto"}),
+        ({"zero_optimization": {"stage": 3, "cpu_offload_params": True, "mics_shard_size": 4}},
+         {"offload": "parameters", "shard": 4}),
+        ({"moe_num_experts": 4, "moe_type": "deepspeed"}, {"routing": "dropping"}),
+    ],
+)  # fmt: skip
+def test_what_gpt_neox_says_of_methods_shards_and_experts(more, expected, tmp_path):
+    assert_has(job(tmp_path, a__yaml=NEOX | more), **expected)
+
+
+def test_every_second_layer_of_gpt_neox_has_experts(tmp_path):
+    """neox_args.py: expert_interval 2."""
+    for interval, count in (({}, 6), ({"expert_interval": 1}, 12)):
+        made = load_model(job(tmp_path, a__yaml=NEOX | {"moe_num_experts": 4} | interval).options["model"])
+        assert sum(made.kinds[one].moe is not None for one in made.pattern) == count
+
+
 def test_defaults_of_gpt_neox_are_said(tmp_path):
     made = job(tmp_path, a__yaml=NEOX)
     model = load_model(made.options["model"])

@@ -146,6 +146,11 @@ MAXTEXT = """python3 -m MaxText.train MaxText/configs/base.yml model_name=mixtra
     ("ici_fsdp_parallelism=8 optimizer_memory_host_offload=True", {"offload": "optimizer"}),
     ("ici_fsdp_parallelism=1 ici_data_parallelism=8 shard_optimizer_over_data=True", {"zero": 1}),
     ("ici_fsdp_parallelism=8 quantization=fp8 dtype=bfloat16", {"precision": "fp8"}),
+    ("ici_fsdp_parallelism=1 ici_pipeline_parallelism=8 per_device_batch_size=4",
+     {"pp": 8, "vpp": 4, "micro_batch_size": 4, "gbs": 32}),
+    ("ici_fsdp_parallelism=1 ici_pipeline_parallelism=8 per_device_batch_size=4 num_pipeline_microbatches=16 "
+     "num_layers_per_pipeline_stage=2", {"vpp": 2, "micro_batch_size": 2, "gbs": 32}),
+    ("ici_fsdp_parallelism=4 ici_context_parallelism=2 context_parallel_strategy=ring", {"cp": 2, "cp_comm": "p2p"}),
     ("ici_fsdp_parallelism=8 attention=dot_product", {"attention": "eager"}),
     ("ici_fsdp_parallelism=8 override_model_config=True base_num_decoder_layers=4", {"model": "mixtral-8x7b,layers=4"}),
 ])  # fmt: skip

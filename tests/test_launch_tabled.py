@@ -358,15 +358,16 @@ def test_what_maxtext_keeps_is_the_nearest_recomputation(policy, expected, tmp_p
     assert_has(job(tmp_path, a__yaml=f"{text}remat_policy: {policy}\n"), recompute=expected)
 
 
-def test_a_mesh_of_llm_foundry_says_how_many_gpus_hold_the_shards(tmp_path):
+@pytest.mark.parametrize("said", ["device_mesh: [2, 4]", "data_parallel_shard_degree: 4"])
+def test_a_mesh_of_llm_foundry_says_how_many_gpus_hold_the_shards(said, tmp_path):
     text = """
 max_seq_len: 2048
 model: {name: mpt_causal_lm, d_model: 768, n_heads: 12, n_layers: 12, vocab_size: 50368}
 global_train_batch_size: 64
 device_train_microbatch_size: 4
-fsdp_config: {sharding_strategy: FULL_SHARD, device_mesh: [2, 4]}
+fsdp_config: {sharding_strategy: FULL_SHARD, SAID, keep_low_precision_grads: true}
 """
-    assert_has(job(tmp_path, a__yaml=text), zero=3, shard=4)
+    assert_has(job(tmp_path, a__yaml=text.replace("SAID", said)), zero=3, shard=4, grad_dtype="bf16")
 
 
 @pytest.mark.parametrize(("gpus", "micro"), [(8, 6), (4, 4), (6, 8)])
@@ -444,12 +445,42 @@ def test_yaml_of_nobody_known_is_nobodys(text, tmp_path):
     ("name", "old", "new", "expected"),
     [
         ("lingua", "tp_size: 1", "tp_size: 2, num_nodes: 2, gpus_per_node: 8", {"gpus": 16, "tp": 2, "gbs": 64}),
+        ("lingua", "tp_size: 1", "dp_shard: 1, dp_replicate: 8, tp_size: 1", {"gpus": 8, "zero": 3, "shard": None}),
         ("litgpt", "devices: 4\nnum_nodes: 2", "devices: 1", {"gpus": 1, "recompute": "none", "zero": 0}),
+        ("levanter", "mp:", "replica_ici_axis_size: 2, mp:", {"zero": 3, "shard": 4}),
+        ("levanter", "type: llama,", "type: llama, use_flash_attention: false,", {"attention": "eager"}),
     ],
 )
 def test_gpus_that_a_file_states(name, old, new, expected, tmp_path):
     """litgpt/finetune/full.py: FSDP, which recomputes, is for more than one device."""
-    assert_has(job(tmp_path, {}, a__yaml=FILES[name].replace(old, new)), **expected)
+    given = {} if "gpus" in expected else {"gpus": 8}
+    assert_has(job(tmp_path, given, a__yaml=FILES[name].replace(old, new)), **expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("levanter", "mp:", "mesh: {axes: {context: 2}}, mp:", "sequences split over ranks"),
+        ("litgpt", "eval:", "model_config: {n_expert: 8}\neval:", "experts are not read"),
+    ],
+)
+def test_what_decides_and_is_not_read_is_asked_for_by_its_option(name, old, new, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        job(tmp_path, a__yaml=FILES[name].replace(old, new))
+
+
+def test_models_of_litgpt_by_their_configuration(tmp_path):
+    """litgpt/pretrain.py: `model_config` replaces what `model_name` names; GptNeoxMLP has 4 x hidden."""
+    own = "model_config: {n_layer: 4, n_embd: 512, n_head: 8, head_size: 32, padded_vocab_size: 64, block_size: 256}\n"
+    text = "model_name: pythia-14m\n" + own + FILES["litgpt"].partition("precision")[2].replace(":", "precision:", 1)
+    shape = dict(part.split("=") for part in job(tmp_path, a__yaml=text).options["model"].split(","))
+    assert [shape[key] for key in ("layers", "hidden", "head_dim", "ffn", "vocab")] == [
+        "4",
+        "512",
+        "32",
+        "2048",
+        "1024",
+    ]
 
 
 def test_litgpt_pretrains_with_shards_over_a_node_and_finetunes_with_shards_over_all(tmp_path):

@@ -60,6 +60,7 @@ def read(reading: Reading) -> None:
         InputError: a value that makes no sense, or a model that is not known.
     """
     reading.option("framework", "pytorch")
+    reading.run_by(load_tool("olmo-core"))
     _take_cookbook(reading)
     for name, one in [*reading.settings.items()]:
         section, _, rest = name.partition("_config_builder")
@@ -139,7 +140,8 @@ def _read_model(reading: Reading, sequence: int) -> None:
         key: reading.integer(f"model.{setting}") or shape.get(key) for key, setting in _SIZES.items()
     }
     keys |= {"qk_norm": shape.get("qk_norm"), "vocab": _vocabulary(reading), "sequence": sequence}
-    keys |= {"tied_embeddings": False, **{key: value for key, value in shape.items() if key not in keys}}
+    keys["tied_embeddings"] = reading.flag("model.tie_word_embeddings")
+    keys |= {key: value for key, value in shape.items() if key not in keys}
     keys |= _windows(reading, WINDOW if name.startswith("olmo3_") else {})
     changed = [f"model.{setting}" for setting in _SIZES.values()]
     if reading.get("model.d_model"):
@@ -163,7 +165,7 @@ def _shape(name: str) -> dict[str, Any] | None:
 
 
 INERT = re.compile(
-    r"model\.(origin|init_\w+|dtype|freeze_params.*|lm_head.*|vocab_size.*|"
+    r"model\.(origin|init_\w+|dtype|freeze_params.*|tie_word_embeddings|lm_head.*|vocab_size.*|"
     r"block\.(attention|sequence_mixer)\.(use_flash|backend|name|rope.*|sliding_window.*))"
 )
 """What a script sets of a model without changing what it costs, or what is read elsewhere."""
@@ -241,7 +243,8 @@ def _read_layout(reading: Reading) -> None:
     layout = reading.layout
     if layout.get("cp", 1) > 1:
         style = (reading.text("train_module.cp_config") or "").rpartition(".")[2]
-        reading.option("cp_comm", RINGS.get(style, "p2p"), "train_module.cp_config")
+        ways = "a2a" if reading.get("train_module.cp_config.uly") else RINGS.get(style, "p2p")
+        reading.option("cp_comm", ways, "train_module.cp_config", "train_module.cp_config.ring")
     if layout.get("pp", 1) > 1:
         _read_schedule(reading)
     kind = (reading.text("train_module.dp_config.name", "train_module.dp_config.0") or "none").rpartition(".")[2]
@@ -290,6 +293,9 @@ def _read_step(reading: Reading) -> None:
     eight = reading.get("train_module.float8_config") and reading.flag(
         "train_module.float8_config.enabled", default=True
     )
+    blocks = reading.get("train_module.float8_config.ao_mx") if eight else None
+    if blocks is not None:
+        reading.refuse(blocks, "products in MX formats of torchao are not read", settles="precision")
     reading.option("precision", "fp8-current" if eight else "bf16" if half else "fp32", *of)
     reading.switch("compile", "on", "off", "train_module.compile_model")
     name = (reading.text("train_module.optim") or "AdamWConfig").rpartition(".")[2]

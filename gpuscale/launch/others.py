@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import InputError
-from gpuscale.launch import accelerate, adapters, trainer
+from gpuscale.launch import accelerate, adapters, preferences, trainer
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import gpus_of, take_gpus
 from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
@@ -114,19 +114,26 @@ def _read_neox(reading: Reading) -> None:
     biased = reading.flag("use_bias_in_mlp", default=True)
     attention_bias = reading.flag("use_bias_in_attn_linear", default=True)
     experts = reading.integer("moe_num_experts", "num_experts") or 1
+    normed = reading.flag("use_qk_layernorm") or reading.flag("use_qk_norm")
     shape = {
         **keys, "ffn": width, "vocab": _gpt_neox_vocabulary(reading), "sequence": longest,
         "tied_embeddings": not reading.flag("no_weight_tying"), "gated": gated, "mlp_bias": biased,
         "qkv_bias": attention_bias, "output_bias": attention_bias, "norm_bias": norm in {"layernorm", "te_layernorm"},
         "parallel_blocks": reading.flag("gpt_j_residual"),
         "learned_positions": longest if positions in {"learned", "sinusoidal"} else None,
+        "qk_norm": "full" if normed else None,
     }  # fmt: skip
     if experts > 1:
-        shape |= {"moe.experts": experts, "moe.top_k": reading.integer("moe_top_k") or 1, "moe.ffn": width}
+        shape |= {"moe.experts": experts, "moe.top_k": reading.integer("moe_top_k") or 1, "moe.ffn": width,
+                  "moe.every": reading.integer("expert_interval")}  # fmt: skip
         shape["mlp_bias"] = False
+        dropping = reading.text("moe_type") == "deepspeed" or reading.flag("moe_token_dropping")
+        reading.option("routing", "dropping" if dropping else "dropless", "moe_type", "moe_token_dropping")
     names = ("activation", "mlp_type", "pos_emb", "norm", "no_weight_tying", "gpt_j_residual", "moe_num_experts")
-    more = ("moe_top_k", "max_position_embeddings", "use_bias_in_mlp", "use_bias_in_attn_linear", "tokenizer_type")
+    more = ("moe_top_k", "max_position_embeddings", "use_bias_in_mlp", "use_bias_in_attn_linear", "tokenizer_type",
+            "use_qk_layernorm", "use_qk_norm", *(["expert_interval"] if experts > 1 else []))  # fmt: skip
     shaped_model(reading, shape, *of, *names, *more)
+    preferences.read(reading)
     _gpt_neox_degrees(reading, experts)
     _gpt_neox_states(reading)
     micro, steps, total = (
@@ -180,11 +187,18 @@ def _gpt_neox_degrees(reading: Reading, experts: int) -> None:
         reading.option("sp", True, "sequence_parallel")
     else:
         reading.means("nothing to split", "sequence_parallel")
-    if (reading.text("zero_optimization.cpu_offload") or "").lower() == "true":
-        reading.option("offload", "optimizer", "zero_optimization.cpu_offload")
-    device = reading.text("zero_optimization.offload_optimizer.device")
-    if device in {"cpu", "nvme"}:
-        reading.option("offload", "optimizer", "zero_optimization.offload_optimizer.device")
+    moved = {
+        part: [f"zero_optimization.{old}", f"zero_optimization.{new}.device"]
+        for part, old, new in (("optimizer", "cpu_offload", "offload_optimizer"),
+                               ("parameters", "cpu_offload_params", "offload_param"))
+    }  # fmt: skip
+    parts = [part for part, names in moved.items()
+             if any((reading.text(name) or "").lower() in {"true", "cpu", "nvme"} for name in names)]  # fmt: skip
+    if parts:
+        reading.option("offload", "+".join(parts), *(name for names in moved.values() for name in names))
+    size = reading.integer("zero_optimization.mics_shard_size") or -1
+    if stage == 3 and size > 0:
+        reading.option("shard", size, "zero_optimization.mics_shard_size")
     _gpt_neox_attention(reading)
 
 
@@ -265,6 +279,10 @@ def _read_llm_foundry(reading: Reading) -> None:
         size = int(mesh[1]) if len(mesh) == 2 and mesh[1].isdecimal() else 8
         reading.option("shard", size, f"{table}fsdp_config.device_mesh", f"{table}fsdp_config.sharding_strategy")
         reading.assume(f"shards over {size} GPUs, copies beside", f"{table}fsdp_config.device_mesh")
+    reading.switch("grad_dtype", "bf16", None, f"{table}fsdp_config.keep_low_precision_grads")
+    ranks = f"{table}fsdp_config.data_parallel_shard_degree"
+    if sharded and (size := reading.integer(ranks) or -1) > 0:
+        reading.option("shard", size, ranks, f"{table}fsdp_config.data_parallel_replicate_degree")
     trainer.read_checkpointing(reading, f"{table}fsdp_config.activation_checkpointing")
     if reading.flag(f"{table}fsdp_config.activation_cpu_offload"):
         reading.option("offload", "activations", f"{table}fsdp_config.activation_cpu_offload")
@@ -420,7 +438,9 @@ def _read_maxtext(reading: Reading) -> None:
     reading.means(f"{sizes['dp']} copies", *of["dp"])
     if shards > 1 and sizes["dp"] > 1:
         reading.option("shard", shards, *of["fsdp"])
-    _maxtext_batch(reading, table, gpus, replicas)
+    if sizes["cp"] > 1 and reading.text(f"{table}context_parallel_strategy") == "ring":
+        reading.option("cp_comm", "p2p", f"{table}context_parallel_strategy")
+    _maxtext_batch(reading, table, gpus, replicas, _maxtext_pipeline(reading, table, sizes["pp"]))
     policy = reading.text(f"{table}remat_policy") or "full"
     recomputed = REMAT.get(policy, "none")
     if policy not in {*REMAT, "none"} and not reading.given.get("recompute"):
@@ -458,6 +478,9 @@ def _maxtext_model(reading: Reading, table: str) -> None:
     stated = {name.removeprefix(table): str(one.value) for name, one in reading.settings.items()
               if name.startswith(table) and one.value is not None}  # fmt: skip
     named = reading.text(f"{table}model_name", "modules.pre_trainer.model") not in {None, "default"}
+    if named and stated.get("global_parameter_scale", "1") != "1":
+        found = reading.get(f"{table}global_parameter_scale")
+        reading.refuse(found, "a model that is scaled is not read", settles="model")
     changed = [name for name in MAXTEXT_NAMES if name in stated]
     place = f"{reading.sources[-1].file}: {', '.join(changed[:3])}"
     if named or not changed:
@@ -567,9 +590,36 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
     return sizes, of
 
 
-def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int) -> None:
+def _maxtext_pipeline(reading: Reading, table: str, stages: int) -> int:
+    """Return how many pieces a pipeline cuts a batch into, as many as stages if not said; set the chunks of a rank.
+
+    Sources: MaxText configs/base.yml and layers/pipeline.py.
+    """
+    number = {name: reading.integer(f"{table}{name}") or -1 for name in PIPELINE}
+    if stages == 1:
+        return 1
+    if number["pipeline_parallel_layers"] > 0 or reading.flag(f"{table}pipeline_delay_activation_forwarding"):
+        found = reading.get(f"{table}pipeline_parallel_layers", f"{table}pipeline_delay_activation_forwarding")
+        reading.refuse(found, "pipelines of some layers, or with delayed sends, are not modelled", settles="pp")
+    model = reading.given.get("model") or reading.options["model"]
+    each = max(number["num_layers_per_pipeline_stage"], 1)
+    repeats = max(number["num_pipeline_repeats"], 1)
+    if number["num_pipeline_repeats"] < 1:
+        repeats = max(load_model(str(model)).layers // stages // each, 1)
+    of = [f"{table}{name}" for name in PIPELINE]
+    reading.option("vpp", repeats, *of)
+    reading.assume("a circular pipeline is predicted as an interleaved one", *of)
+    return max(number["num_pipeline_microbatches"], stages)
+
+
+PIPELINE = (
+    "num_pipeline_repeats", "num_layers_per_pipeline_stage", "num_pipeline_microbatches", "pipeline_parallel_layers",
+)  # fmt: skip
+
+
+def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int, pieces: int) -> None:
     each = reading.number(f"{table}per_device_batch_size")
-    steps = trainer.count(reading, f"{table}gradient_accumulation_steps") or 1
+    steps = pieces * (trainer.count(reading, f"{table}gradient_accumulation_steps") or 1)
     if each is None:
         if not reading.given.get("gbs"):
             raise InputError("no file states how large batches are", field="gbs", hint="add `gbs=1024`")

@@ -176,6 +176,9 @@ def _read_gpus(reading: Reading, job: JobTable) -> None:
 
 def _read_replicas(reading: Reading, job: JobTable) -> None:
     """Set over how many ranks shards lie, where a setting says how many copies of them there are."""
+    size = _positive(reading, *job.shards) if job.shards else None
+    if size and size > 1 and reading.layout.get("zero") and not reading.given.get("shard"):
+        reading.option("shard", size, *job.shards)
     whole = any(reading.get(name) is not None for name in job.whole_with)
     copies = None if whole or not job.replicas else reading.integer(*job.replicas)
     if copies and copies > 1 and reading.layout.get("zero") and not reading.given.get("shard"):
@@ -224,6 +227,7 @@ def _read_shape(reading: Reading, job: JobTable) -> None:
         if lacking:
             raise LackingError("no file states which model is trained", "model", hint="add `model=NAME`")
         if "ffn" not in keys:
+            scale = scale or (0 if keys.get("gated", True) else 4)
             keys["ffn"] = int(keys["hidden"] * scale) if scale else _llama_width(reading, job, keys["hidden"])
         keys["vocab"] = keys.get("vocab") or _vocabulary(reading, job, keys)
     keys["sequence"] = keys.get("sequence") or 4096

@@ -183,7 +183,7 @@ def read(reading: Reading) -> None:
         reading.assume(
             "gradients are held until the step: updates within the backward pass are not modelled", "optimizer_in_bwd"
         )
-    reading.switch("compile", "on", "off", "compile")
+    reading.switch("compile", "on", "off", "compile", "compile.model")
     _read_optimizer(reading)
     loss = (reading.text("loss._component_") or "").lower()
     reading.option("loss", "chunked" if "chunk" in loss or "linear" in loss else "standard", "loss._component_")

@@ -82,6 +82,7 @@ class JobTable:
     cp_comm: str = ""  #: how context parallelism communicates.
     replicas: tuple[str, ...] = ()  #: settings that say how many copies of the shards there are,
     whole_with: tuple[str, ...] = ()  #: but where one of these is set there is one.
+    shards: tuple[str, ...] = ()  #: settings that say over how many ranks shards lie; 1 is over all.
     precision: tuple[str, ...] = ()
     optimizer: tuple[str, ...] = ()
     attention: tuple[str, ...] = ()
