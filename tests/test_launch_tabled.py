@@ -474,13 +474,7 @@ def test_models_of_litgpt_by_their_configuration(tmp_path):
     own = "model_config: {n_layer: 4, n_embd: 512, n_head: 8, head_size: 32, padded_vocab_size: 64, block_size: 256}\n"
     text = "model_name: pythia-14m\n" + own + FILES["litgpt"].partition("precision")[2].replace(":", "precision:", 1)
     shape = dict(part.split("=") for part in job(tmp_path, a__yaml=text).options["model"].split(","))
-    assert [shape[key] for key in ("layers", "hidden", "head_dim", "ffn", "vocab")] == [
-        "4",
-        "512",
-        "32",
-        "2048",
-        "1024",
-    ]
+    assert [shape[key] for key in ("layers", "hidden", "head_dim", "ffn", "vocab")] == ["4", "512", "32", "2048", "64"]
 
 
 def test_litgpt_pretrains_with_shards_over_a_node_and_finetunes_with_shards_over_all(tmp_path):
