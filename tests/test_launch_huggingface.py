@@ -334,20 +334,25 @@ deepspeed --num_gpus 8 main.py --model_name_or_path meta-llama/Llama-2-7b-hf --p
 
 
 @pytest.mark.parametrize(
-    ("launcher", "target", "zero"),
+    ("launcher", "target", "zero", "more"),
     [
-        ("--use_deepspeed --zero_stage 2 --mixed_precision bf16", "deepspeed", 2),
-        ("--use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP --mixed_precision bf16", "accelerate", 2),
-        ("--multi_gpu --mixed_precision bf16", "accelerate", 0),
+        ("--use_deepspeed --zero_stage 2 --mixed_precision bf16", "deepspeed", 2, {"offload": None}),
+        ("--use_deepspeed --zero_stage 3 --offload_optimizer_device cpu --offload_param_device nvme"
+         " --mixed_precision bf16", "deepspeed", 3, {"offload": "optimizer+parameters"}),
+        ("--use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP --mixed_precision bf16", "accelerate", 2, {}),
+        ("--multi_gpu --mixed_precision bf16", "accelerate", 0, {"compile": None}),
+        ("--multi_gpu --mixed_precision bf16 --dynamo_backend inductor", "accelerate", 0, {"compile": "on"}),
+        ("--multi_gpu --mixed_precision bf16 --dynamo_backend no", "accelerate", 0, {"compile": None}),
     ],
-)
-def test_what_accelerate_launch_is_told_on_its_command_line(launcher, target, zero, tmp_path):
+)  # fmt: skip
+def test_what_accelerate_launch_is_told_on_its_command_line(launcher, target, zero, more, tmp_path):
     script = tmp_path / "run.sh"
     flags = FLAGS.replace("--bf16 True ", "")
     script.write_text(f"accelerate launch --num_processes 8 {launcher} train.py {flags}\n")
     job = read_launch([script])
     assert (job.target, job.layout["zero"], job.options["precision"]) == (target, zero, "bf16")
     assert (job.options["gpus"], job.options["gbs"]) == (8, 64)
+    assert {name: job.options.get(name) for name in more} == more
 
 
 NASTY = (0, -1, 10**30, "x", None, [], True, 1.5, "1e400", float("nan"), "9" * 400, "{", "${X}")

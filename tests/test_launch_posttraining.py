@@ -115,6 +115,7 @@ PPO = (
         ),
         (f"{ACTOR}.ppo_mini_batch_size=64 actor_rollout_ref.rollout.n=8", {"gbs": 512, "grad_dtype": "fp32"}),
         (f"{ACTOR}.use_dynamic_bsz=True {ACTOR}.ppo_max_token_len_per_gpu=16384", {"micro_batch_size": 4}),
+        (f"{ACTOR}.use_dynamic_bsz=True {ACTOR}.ppo_max_token_len_per_gpu=13000", {"micro_batch_size": 2}),
         (f"{ACTOR}.ulysses_sequence_parallel_size=2", {"cp": 2, "cp_comm": "a2a"}),
         (f"{ACTOR}.fsdp_config.fsdp_size=8", {"shard": 8}),
         (f"{ACTOR}.fsdp_config.param_offload=True {ACTOR}.fsdp_config.optimizer_offload=True", {"offload": None}),

@@ -50,6 +50,9 @@ def test_yaml_of_llama_factory_and_axolotl(text, method, expected, tmp_path):
     assert_has(job(tmp_path, {"gpus": 8}, a__yaml=text), method=method, **expected)
 
 
+INSTRUCT = "accelerate launch --use_deepspeed --deepspeed_config_file stage3.conf open_instruct/"
+TULU = ("--model_name_or_path allenai/OLMo-2-1124-7B --max_seq_length 2048 --per_device_train_batch_size 1"
+        " --gradient_accumulation_steps 8 --with_tracking")  # fmt: skip
 SWIFT = "--model Qwen/Qwen2.5-7B-Instruct --per_device_train_batch_size 1 --max_length 4096"
 
 
@@ -78,10 +81,15 @@ SWIFT = "--model Qwen/Qwen2.5-7B-Instruct --per_device_train_batch_size 1 --max_
         ("NPROC_PER_NODE=8 megatron rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B-Instruct --micro_batch_size 2"
          " --global_batch_size 64 --max_length 2048 --tensor_model_parallel_size 2", "dpo",
          {"micro_batch_size": 4, "gbs": 64, "tp": 2, "framework": "megatron-lm"}),
+        (f"{INSTRUCT}dpo_tune_cache.py {TULU} --dpo_loss_type dpo_norm --use_8bit_optimizer True", "orpo",
+         {"micro_batch_size": 2, "gbs": 64, "zero": 3, "optimizer": "adamw-8bit"}),
+        (f"{INSTRUCT}dpo_tune.py {TULU} --dpo_loss_type wpo", "dpo", {"micro_batch_size": 2, "optimizer": "adamw"}),
+        (f"{INSTRUCT}dpo_tune.py {TULU} --dpo_loss_type simpo", "orpo", {"zero": 3}),
     ],
 )  # fmt: skip
 def test_command_lines(line, method, expected, tmp_path):
-    assert_has(job(tmp_path, {"gpus": 8}, run__sh=f"{line}\n"), method=method, **expected)
+    files = {"stage3__conf": '{"zero_optimization": {"stage": 3}}', "run__sh": f"{line}\n"}
+    assert_has(job(tmp_path, {"gpus": 8}, **files), method=method, **expected)
 
 
 @pytest.mark.parametrize(

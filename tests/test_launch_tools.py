@@ -89,6 +89,13 @@ def test_a_tool_has_what_it_stands_on():
         ({"optimizer": "muon"}, {"optimizer": "muon"}),
         ({"optimizer": "ao_adamw_8bit"}, {"optimizer": "adamw-8bit"}),
         ({"gradient_accumulation_steps": 4}, {"gbs": 32, "micro_batch_size": 1}),
+        ({"batch_size": 4}, {"gbs": 32, "micro_batch_size": 1}),
+        ({"batch_size": 4, "gradient_accumulation_steps": 2}, {"gbs": 16}),
+        ({"xformers_attention": "true"}, {"attention": "sdpa"}),
+        ({"xformers_attention": "true", "flash_attention": "true"}, {"attention": "fa2"}),
+        ({"chunked_cross_entropy": "true"}, {"loss": "chunked"}),
+        ({"torch_compile_backend": "inductor"}, {"compile": None}),
+        ({"torch_compile_backend": "inductor", "torch_compile": "true"}, {"compile": "on"}),
     ],
 )
 def test_axolotl_under_fsdp(more, expected, tmp_path):
@@ -147,6 +154,9 @@ def test_every_optimizer_of_llama_factory_that_is_not_modelled_is_asked_about(sw
         ({"flash_attn": "disabled"}, {"attention": "eager"}),
         ({"flash_attn": "auto"}, {"attention": None}),
         ({"enable_liger_kernel": "true"}, {"loss": "linear"}),
+        ({"use_cce": "true"}, {"loss": "linear"}),
+        ({"adafactor": "true"}, {"optimizer": "adafactor"}),
+        ({"torch_compile_mode": "default"}, {"compile": "on"}),
         ({"deepspeed": "examples/deepspeed/ds_z0_config.json"}, {"zero": 0, "framework": "deepspeed"}),
         ({"deepspeed": "examples/deepspeed/ds_z2_config.json"}, {"zero": 2, "offload": None, "overlap": None}),
         ({"deepspeed": "examples/deepspeed/ds_z2_offload_config.json"}, {"zero": 2, "offload": "optimizer"}),

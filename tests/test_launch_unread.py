@@ -274,7 +274,7 @@ def test_fsdp_of_nemos_yaml_is_asked_about(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "named"), [("kd_trainer: true\n", "kd_trainer"), ("my_quantizer: {bits: 4}\n", "my_quantizer.bits")]
+    ("more", "named"), [("kd_student: true\n", "kd_student"), ("my_quantizer: {bits: 4}\n", "my_quantizer.bits")]
 )
 def test_a_key_of_models_makes_no_configuration_a_models(more, named, tmp_path):
     text = f"base_model: Qwen/Qwen2.5-7B\nmodel_type: AutoModelForCausalLM\nmicro_batch_size: 1\n{more}"

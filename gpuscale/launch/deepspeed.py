@@ -244,7 +244,7 @@ def _read_offload(reading: Reading) -> None:
     parts, of = [], []
     kinds = (("optimizer", "offload_optimizer"), ("parameters", "offload_param"))
     for part, key in kinds:
-        where = (*names(f"zero_optimization.{key}.device"), f"deepspeed_config.{key}_device")
+        where = (*names(f"zero_optimization.{key}.device"), f"deepspeed_config.{key}_device", f"{key}_device")
         device = reading.text(*where)
         if device in {"cpu", "nvme"}:
             parts.append(part)

@@ -46,7 +46,7 @@ def document(kind: str, text: Traced, files: OpenFiles, name: str, prefix: str =
     """
     place = files.place(text.at[0]) if text.at else None
     shift = place[1] - 1 if place else 0
-    leaves = _LEAVES[kind](text.text, name, shift)
+    leaves = _LEAVES.get(kind, _LEAVES["json"])(text.text, name, shift)
     settings: dict[str, Setting] = {}
     again: list[Said] = []
     for count, leaf in enumerate(leaves):

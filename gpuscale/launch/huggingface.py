@@ -105,6 +105,7 @@ def read(reading: Reading) -> None:
     _say_tiled(reading)
     read_attention(reading)
     _read_loss(reading, under_deepspeed)
+    _read_compile(reading, tool)
     _read_precision(reading, tool, tabled=tabled)
     _read_optimizer(reading, tool)
     if under_deepspeed and reading.first(*deepspeed.OPTIMIZER):
@@ -296,9 +297,10 @@ def _flat(table: dict[str, object], above: str = "") -> dict[str, object]:
 
 def _read_optimizer(reading: Reading, tool: Tool) -> None:
     """Read the optimizer: of a switch of its own, of DeepSpeed's file, or of the Trainer's `optim`."""
-    if reading.get("use_muon") and reading.flag("use_muon"):
-        reading.option("optimizer", "muon", "use_muon")
-        return
+    for switch, ours in _SWITCHES.items():
+        if reading.get(switch) and reading.flag(switch):
+            reading.option("optimizer", ours, switch)
+            return
     for kind in ("galore", "apollo") if tool.name == "llama-factory" else ():  # hparams/finetuning_args.py: of rank 16
         if reading.get(f"use_{kind}") and reading.flag(f"use_{kind}"):
             reading.option("optimizer", kind, f"use_{kind}", "optim")
@@ -314,6 +316,8 @@ def _read_optimizer(reading: Reading, tool: Tool) -> None:
             reading.means("replaced by the optimizer of DeepSpeed's configuration", "optim", "optimizer")
         trainer.read_optimizer(reading, *first, *deepspeed.OPTIMIZER, "optim", "optimizer.type", "optimizer")
 
+
+_SWITCHES = _KNOWN["optimizer_switches"]
 
 CHECKPOINTING = tuple(_KNOWN["checkpointing"])
 
@@ -468,16 +472,20 @@ def _read_offloaded_activations(reading: Reading, *, recomputed: bool) -> None:
         reading.option("recompute", "full", *names)
 
 
+_LIGER_LOSS = ("use_liger_loss", "trl.use_liger_loss", "dpo_use_liger_kernel")
+"""Switches of Liger's losses for preferences: TRL's, and axolotl's two."""
+
+
 def _read_loss(reading: Reading, under_deepspeed: bool) -> None:
     """Read the cross entropy: Liger's under DeepSpeed, and none of it under FSDP, are what the profiles have."""
     loss = trainer.read_loss(reading)
     if preferences.spec(reading) is not SFT:  # log-probabilities are made of logits, or of Liger's loss for them
-        loss = "linear" if reading.flag("use_liger_loss") else None if loss == "linear" else loss
+        loss = "linear" if any(map(reading.flag, _LIGER_LOSS)) else None if loss == "linear" else loss
     if under_deepspeed and loss != "linear":
         reading.option("loss", loss or "standard", "liger_kernel_config")
         if loss is None:
             reading.assume("the loss works on logits in fp32; norms and activations as fused as with Liger's kernels")
-    elif not under_deepspeed and loss in {"linear", "fused"}:
+    elif not under_deepspeed and loss in {"linear", "fused", "chunked"}:
         reading.option("loss", loss, "use_liger_kernel", "plugins")
 
 
@@ -491,6 +499,18 @@ def _read_checkpointing(reading: Reading) -> bool:
         return recomputed
     on = [name for name in own if (one := reading.get(name)) and str(one.value).strip().lower() not in OFF]
     return trainer.read_checkpointing(reading, *(on or own))  # FSDP's way and the Trainer's: either one recomputes
+
+
+_COMPILING = (
+    "torch_compile_backend", "torch_compile_mode", "torchdynamo", "dynamo_backend", "dynamo_config.dynamo_backend",
+)  # fmt: skip
+"""Settings that compile by being there (transformers training_args.py), but for axolotl's, which wants the switch."""
+
+
+def _read_compile(reading: Reading, tool: Tool) -> None:
+    on = [name for name in _COMPILING if (one := reading.get(name)) and str(one.value).lower() not in OFF]
+    if reading.flag("torch_compile", default=bool(on) and tool.name != "axolotl"):
+        reading.option("compile", "on", "torch_compile", *on)
 
 
 def _read_accelerate(reading: Reading) -> None:
@@ -514,8 +534,6 @@ def _read_accelerate(reading: Reading) -> None:
         own = reading.tool.name == own_programs.NAME
         if "zero" not in reading.given and not reading.get("distributed_type") and not own:
             reading.assume("replicas without sharding (DDP): neither DeepSpeed nor FSDP is asked for")
-    if reading.flag("torch_compile", "dynamo_config.dynamo_backend", default=False):
-        reading.option("compile", "on", "torch_compile")
     each = trainer.dictionary(reading, "accelerator_config").get("gradient_accumulation_kwargs")
     if isinstance(each, dict) and each.get("sync_each_batch"):
         reading.option("grad_reduce", "each", "accelerator_config")
@@ -537,6 +555,9 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
             found = reading.get(*total_names)
             reading.refuse(found, message, "leave train_batch_size out (runtime/config.py:937)")
         total = None
+    if tool.name == "axolotl" and micro and (whole := trainer.count(reading, "batch_size")) and steps is None:
+        steps = max(1, whole // micro)  # utils/config/__init__.py: of one GPU
+        reading.means(f"{steps} accumulation steps", "batch_size")
     if total is None and steps is None and micro and not reading.given.get("gbs"):
         steps = _steps_to(reading, micro)
     trained = tool.name != "transformers" or reading.first("num_train_epochs", "output_dir", "do_train")

@@ -295,7 +295,9 @@ def _verl_batch(reading: Reading, sequence: int) -> None:
     most = f"{_ACTOR}ppo_max_token_len_per_gpu"
     if reading.flag(f"{_ACTOR}use_dynamic_bsz"):
         tokens = (trainer.count(reading, most) or sequence) * int(reading.layout.get("cp") or 1)
-        micro = max(1, tokens // sequence)  # tokens of a GPU times the GPUs that split sequences (dp_actor.py)
+        each = prompts * responses // trainer.data_parallel(reading, "the microbatch")
+        # tokens of a GPU times the GPUs that split sequences (dp_actor.py), in microbatches alike
+        micro = next(one for one in range(max(1, tokens // sequence), 0, -1) if each % one == 0)
         reading.assume(f"microbatches of {micro} sequences of {sequence:,} tokens: they are packed by tokens", most)
     elif micro is None and not reading.given.get("micro_batch_size"):
         micro = 1

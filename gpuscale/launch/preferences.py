@@ -47,7 +47,8 @@ def read(reading: Reading) -> str:
         reading.assume("the model that is learned from runs elsewhere: a step of training on its answers", server)
     if method == "sft":
         return method
-    if method == "dpo" and any(_on(reading, name) for name in BEFORE):
+    cached = any("dpo_tune_cache" in word for source in reading.sources for word in source.program)  # open-instruct
+    if method == "dpo" and (cached or any(_on(reading, name) for name in BEFORE)):
         method, of = "orpo", (*of, *BEFORE)
         reading.assume("log-probabilities of the reference are there before training: pairs without a reference model",
                        *BEFORE)  # fmt: skip

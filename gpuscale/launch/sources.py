@@ -615,7 +615,8 @@ def _named(source: Source) -> list[str]:
     found = [word for word in source.program if word.lower().endswith(tuple(DOCUMENTS))] + _composed(source)
     for setting in (*source.launcher.values(), *source.settings.values()):
         for value in setting.value if isinstance(setting.value, list) else [setting.value]:
-            named = isinstance(value, str) and len(value) < MAX_NAME and value.lower().endswith(tuple(DOCUMENTS))
+            ends = (*DOCUMENTS, ".conf") if setting.name.startswith("deepspeed") else tuple(DOCUMENTS)
+            named = isinstance(value, str) and len(value) < MAX_NAME and value.lower().endswith(ends)
             found += [value] if named and not _NOT_OF_THE_JOB.search(setting.name.lower()) else []
     return list(dict.fromkeys(found))
 

@@ -363,9 +363,13 @@ def read_loss(reading: Reading) -> str | None:
         of = ("liger_fused_linear_cross_entropy", "liger_cross_entropy")
         reading.means("what Liger's kernels do of the cross entropy", "plugins", *of)
         return "linear" if reading.flag(of[0]) else "fused" if reading.flag(of[1]) else None
-    if "cutcrossentropy" in words or model == "liger":
-        reading.means("cross entropy without whole logits", "plugins", "model.type")
+    cut = reading.get("use_cce") is not None and reading.flag("use_cce")
+    if cut or "cutcrossentropy" in words or model == "liger":
+        reading.means("cross entropy without whole logits", "plugins", "model.type", "use_cce")
         return "linear"
+    if reading.flag("chunked_cross_entropy") or reading.text("loss_type") == "chunked_nll":
+        reading.means("cross entropy of a part of the logits at a time", "chunked_cross_entropy", "loss_type")
+        return "chunked"
     return None
 
 
