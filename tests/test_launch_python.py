@@ -685,6 +685,10 @@ def test_builders_of_olmo_core_are_given_what_stands_beside_them(tmp_path):
     }  # fmt: skip
     with pytest.raises(InputError, match="on how many GPUs it runs"):
         read(tmp_path, OLMO)
+    half = OLMO.replace("padded_vocab_size())", "padded_vocab_size(), dtype=DType.bfloat16)")
+    assert stated(read(tmp_path, half, {"gpus": 256}), "master_dtype", "grad_dtype", "moment_dtype") == {
+        "master_dtype": "none", "grad_dtype": "bf16", "moment_dtype": "bf16",
+    }  # fmt: skip
 
 
 COOKBOOK = {

@@ -206,6 +206,19 @@ def test_loops_without_a_condition_end_where_it_is_known(tmp_path, loop, gbs):
         assert read(tmp_path, text, seq=512).options["gbs"] == gbs
 
 
+def test_samples_of_a_part_of_a_dataset_are_as_long_as_they_are_padded(tmp_path):
+    cut = "def cut(one):\n    return tokenizer(one['text'], padding='max_length', truncation=True, max_length=256)\n"
+    data = "from datasets import load_dataset\ndata = load_dataset('a')['train'].train_test_split(0.1)['train']\n"
+    assert read(tmp_path, TRAINER + PLAIN + cut + data + "data = data.map(cut)\n" + START).options["seq"] == 256
+
+
+def test_what_a_helper_quantises_is_asked_for_by_the_kind_of_tuning(tmp_path):
+    text = TRAINER + "from shared import load, in_4bit\nmodel = load('Qwen/Qwen2.5-0.5B', load_in_4bit=in_4bit('a'))\n"
+    assert "tune=qlora" in asked(tmp_path, text + PLAIN + START, seq=512, model="qwen2.5-0.5b")
+    given = {"seq": 512, "model": "qwen2.5-0.5b", "tune": "lora", "lora_rank": 8, "lora_targets": "q,v"}
+    assert read(tmp_path, text + PLAIN + START, **given).options.get("base_dtype") != "nf4"
+
+
 def test_each_import_counts_as_work(tmp_path):
     """It looks for a file; the whole text was gone through for each besides."""
     text = "".join(f"import module_{number}\n" for number in range(3000))

@@ -297,6 +297,10 @@ def _read_step(reading: Reading) -> None:
     if blocks is not None:
         reading.refuse(blocks, "products in MX formats of torchao are not read", settles="precision")
     reading.option("precision", "fp8-current" if eight else "bf16" if half else "fp32", *of)
+    if half and (reading.text("model.dtype") or "").rpartition(".")[2] == "bfloat16":  # TransformerConfig.dtype
+        for option in ("master_dtype", "grad_dtype", "moment_dtype"):
+            reading.option(option, "none" if option == "master_dtype" else "bf16", "model.dtype")
+        reading.assume("weights, gradients and moments are bf16, without a copy in fp32", "model.dtype")
     reading.switch("compile", "on", "off", "train_module.compile_model")
     name = (reading.text("train_module.optim") or "AdamWConfig").rpartition(".")[2]
     if name not in OPTIMIZERS:

@@ -273,13 +273,15 @@ def _in_vain(name: str, value: Any, under: str) -> bool:
 def _returned(root: Root) -> Iterator[Found]:
     """Yield arguments of a trainer that functions of other packages return, which nobody says."""
     trainer = root.value if _trains(root.value) else root.value.parts.get("0")
-    args = trainer.parts.get("args") if isinstance(trainer, Record) and _trains(trainer) else None
-    if not isinstance(args, Record):
+    if not isinstance(trainer, Record) or not _trains(trainer):
         return
     why = "is what a function returns that is in no file that is here"
-    for key, one in args.parts.items():
-        if isinstance(one, Record) and one.kind is None and one.name.rpartition(".")[2].islower():
-            yield f"args.{key}", f"${{{one.name}}}", why, args.places.get(key, args.place)
+    for name in ("args", "model"):
+        whole = trainer.parts.get(name)
+        for key, one in whole.parts.items() if isinstance(whole, Record) else ():
+            counts = name == "args" or key in _KNOWN["quantising"]
+            if counts and isinstance(one, Record) and one.kind is None and one.name.rpartition(".")[2].islower():
+                yield f"{name}.{key}", f"${{{one.name}}}", why, whole.places.get(key, whole.place)
 
 
 def _overridden(trainer: Record) -> Iterator[Found]:

@@ -293,6 +293,7 @@ class Calls(Builtins):
         if isinstance(whole, Record) and (said := self._parsed(whole, name, args, given, place)) is not NOTHING:
             return said
         if not isinstance(whole, Record):
+            self._map_samples(name, args if isinstance(whole, Unknown) else [])
             return NOTHING
         if name in {"_asdict", "_replace"} and whole.kind and whole.kind.made_from("NamedTuple"):
             return (
@@ -303,14 +304,18 @@ class Calls(Builtins):
         own = name in whole.parts or (whole.kind and whole.kind.find(name))
         return NOTHING if own else self._of_other(whole, name, args, given, place)
 
+    def _map_samples(self, name: str, args: list[Any]) -> None:
+        """Go through a function once that is mapped over samples, for what it does."""
+        if name == "map" and args and isinstance(args[0], Function) and not args[0].args:
+            with self.doubting(Unknown("sample")):
+                self.follow(args[0], (Unknown("sample"),), {}, Place("", 0))
+
     def _of_other(self, whole: Record, name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
         """Return what a method of an object of another package returns: what the caller says, else a record."""
         if name in self.given and whole.kind is None:
             return literal(self.given[name])
         parts = {"of": whole, **{str(at): one for at, one in enumerate(args)}, **given}
-        if name == "map" and args and isinstance(args[0], Function) and not args[0].args:  # of samples
-            with self.doubting(Unknown("sample")):
-                self.follow(args[0], (Unknown("sample"),), {}, place)
+        self._map_samples(name, args)
         if name in STARTS:
             self.started.setdefault(id(whole), (len(self.unfollowed), len(self.assigned)))
         self.unfollowed.append(Record(name, place, parts, {}, None, f"{whole.origin}.{name}"))

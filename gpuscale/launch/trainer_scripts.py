@@ -251,6 +251,9 @@ def _refuse_helpers(reading: Reading, loaded: bool) -> None:
         InputError: one does, and what it decides is not given beside the files; adapters are of another kind than LoRA.
     """
     adapters, given = reading.settings.get("peft_config"), reading.given
+    for name in ("load_in_4bit", "model.load_in_4bit"):  # what kind of tuning it is settles that
+        if (stored := reading.settings.get(name)) is not None and stored.undecided:
+            reading.settings[name] = replace(stored, value=given.get("tune") in {None, "qlora"}, why="")
     open_ = adapters is not None and adapters.undecided and "${" in str(adapters.value)
     open_ = open_ or (adapters is not None and _class(reading.settings, "peft_config") == OPEN_ADAPTERS)
     if adapters is not None and open_ and given.get("tune") != "full":
