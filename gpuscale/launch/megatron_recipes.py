@@ -86,10 +86,11 @@ def recipe_arguments(base: Base) -> Arguments:
         found |= {name: own[ours] for ours, name in _OF_ADAPTERS.items() if ours in own}
     found["cross_entropy_loss_fusion"] = own.get("loss") != "standard"
     found["cuda_graph_impl"] = _GRAPHS[own.get("cuda_graphs", "none")]
-    dispatcher = own.get("dispatcher", "alltoall")
+    experts = "model" in own and load_model(str(own["model"])).is_moe
+    dispatcher = own.get("dispatcher", "alltoall" if experts else None)
     if dispatcher == "alltoall":
         found["moe_token_dispatcher_type"] = dispatcher
-    else:
+    elif dispatcher:
         found |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": dispatcher}
     return found | _precision(str(own.get("precision", "bf16"))) | _recompute(own) | _offload(own)
 

@@ -276,9 +276,9 @@ def _returned(root: Root) -> Iterator[Found]:
     if not isinstance(trainer, Record) or not _trains(trainer):
         return
     why = "is what a function returns that is in no file that is here"
-    for name in ("args", "model"):
-        whole = trainer.parts.get(name)
-        for key, one in whole.parts.items() if isinstance(whole, Record) else ():
+    wholes = {name: one for name in ("args", "model") if isinstance(one := trainer.parts.get(name), Record)}
+    for name, whole in wholes.items():
+        for key, one in whole.parts.items():
             counts = name == "args" or key in _KNOWN["quantising"]
             if counts and isinstance(one, Record) and one.kind is None and one.name.rpartition(".")[2].islower():
                 yield f"{name}.{key}", f"${{{one.name}}}", why, whole.places.get(key, whole.place)
