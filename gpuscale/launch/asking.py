@@ -11,7 +11,7 @@ from gpuscale.errors import InputError
 from gpuscale.files import printable, read_text
 from gpuscale.launch.hardware import machines_of
 from gpuscale.launch.launchers import MISSING, gpus_per_node
-from gpuscale.launch.own_files import is_called
+from gpuscale.launch.own_files import BATCHES, is_called
 from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said, digits, way_to
 from gpuscale.launch.sources import Launch
 from gpuscale.launch.traced import MAX_LOG_BYTES
@@ -252,13 +252,10 @@ def _for_gpus(launch: Launch, layout: Mapping[str, Any], reading: Reading | None
     )
 
 
-_BATCHES = ("global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps")
-
-
 def _of_batches(reading: Reading) -> Suggestion | None:
     """Return the GPUs with which a whole batch is microbatches times accumulation steps, where all three are stated."""
-    found = [next((one for name, one in reading.settings.items() if digits(one.value)
-                   and is_called(ours, name.rpartition(".")[2].lower())), None) for ours in _BATCHES]  # fmt: skip
+    found = [next((one for one in reading.settings.values() if digits(one.value)
+                   and is_called(ours, one.last)), None) for ours in BATCHES]  # fmt: skip
     total, micro, steps = (digits(one.value) if one is not None else None for one in found)
     if not (total and micro and steps) or total % (micro * steps):
         return None

@@ -112,7 +112,7 @@ def _preset(short: str, text: str) -> str:
 
 
 _EACH = re.compile(r"(n(um)?_)?(gpu|device|accelerator|process)(s|es)?_(count|num|per_(node|machine|host|instance))")
-_NODES = re.compile(r"(n(um)?_?)?(nodes|machines|hosts|instances)|(node|machine|host|instance)_count")
+NODES = re.compile(r"(n(um)?_?)?(nodes|machines|hosts|instances)|(node|machine|host|instance)_count")
 
 
 def machines_of(reading: Reading) -> tuple[int, str] | None:
@@ -121,13 +121,13 @@ def machines_of(reading: Reading) -> tuple[int, str] | None:
     They suggest a number, since no launcher is told it.
     """
     stated = [one for group in (reading.launcher, reading.settings) for one in group.values()]
-    count = {name: next((one for one in stated if digits(one.value) and pattern.fullmatch(_last(one))), None)
-             for name, pattern in (("each", _EACH), ("nodes", _NODES))}  # fmt: skip
+    count = {name: next((one for one in stated if digits(one.value) and pattern.fullmatch(one.last)), None)
+             for name, pattern in (("each", _EACH), ("nodes", NODES))}  # fmt: skip
     each, nodes = (digits(one.value) if one else None for one in count.values())
     said = [one for one in count.values() if one]
     for one in stated if not each else ():
         text = str(one.value).lower()[:100]
-        of = _last(one) in _STATING or _OF_DOCUMENT.fullmatch(one.name.lower()) or _KEYS.fullmatch(one.name)
+        of = one.last in _STATING or _OF_DOCUMENT.fullmatch(one.name.lower()) or _KEYS.fullmatch(one.name)
         listed = re.search(r"(?:^|:)(\d{1,2})(?:$|x\b)|\b(\d{1,2}) ?x ", text) if of and gpus_in(text) else None
         each = int(next(filter(None, listed.groups()))) if listed else instance_gpus(text) if of else 0
         if each:
@@ -136,10 +136,6 @@ def machines_of(reading: Reading) -> tuple[int, str] | None:
     if not each:
         return None
     return each * (nodes or 1), " and ".join(printable(f"{one.name[:60]} {one.value}"[:120]) for one in said[::-1])
-
-
-def _last(one: Setting) -> str:
-    return one.name.lower().rpartition(".")[2]
 
 
 def instance_gpus(text: str) -> int:

@@ -106,6 +106,8 @@ _ONLY |= dict.fromkeys(("teacher", "reward", "ref", "critic"), re.compile("|".jo
 
 _READ_LENGTHS = tuple(known_table("scripts")["trainer"]["sequence"])
 _LENGTHS, _BATCHES = "max_length", ("per_device_train_batch_size", "batch_size", "global_batch_size")
+BATCHES = ("global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps")
+"""A batch of all GPUs, and its parts beside them."""
 _ONCE = {
     _LENGTHS: "seq", "per_device_train_batch_size": "micro_batch_size",
     **dict.fromkeys(("batch_size", "global_batch_size", "gradient_accumulation_steps"), "gbs"),

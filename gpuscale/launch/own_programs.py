@@ -15,8 +15,10 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch import trainer
+from gpuscale.launch.hardware import NODES
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.own_files import (
+    BATCHES,
     ELSEWHERE,
     OTHER_MODELS,
     OWN,
@@ -127,22 +129,19 @@ def _take_devices(reading: Reading) -> None:
         return
     listed = found.value if isinstance(found.value, list) else str(found.value).split(",")
     count = (digits(listed[0]) or 0) if len(listed) == 1 else len(listed)
-    beside = [one for name, one in opened(reading.settings).items() if name.rpartition(".")[2] in _NODES]
+    beside = [one for one in opened(reading.settings).values() if NODES.fullmatch(one.last)]
     nodes = (digits(beside[0].value) if beside else None) or 1
     if nodes > 1 and count > MOST_OF_NODE and count % nodes == 0 and not reading.given.get("gpus"):
         message = f"no file states whether {count} GPUs are those of each of {nodes} nodes or of all"
         reading.refuse(found, message, settles="gpus", likely=(str(count), str(count * nodes)))
     if count > 0:
-        total = found.name.rpartition(".")[2] in _WHOLE
+        total = found.last in _WHOLE
         reading.settings["num_processes"] = replace(found, value=count * (1 if total else nodes))
         for one in beside:
             reading.say(one, "nodes")
 
 
-_NODES, _WHOLE = (
-    ("num_nodes", "nnodes", "nodes", "n_nodes", "num_machines"),
-    ("world_size", "total_gpus", "num_processes"),
-)
+_WHOLE = ("world_size", "total_gpus", "num_processes")
 MOST_OF_NODE = 8
 """GPUs that a node of nearly all clusters has at most."""
 
@@ -180,13 +179,12 @@ def _named(settings: Mapping[str, Setting]) -> dict[str, str]:
     found: dict[str, str] = {}
     for ours in (one for one in load_tool(NAME).names if "." not in one):
         own = next((lasts[last] for one in spellings(ours) for last in lasts if is_spelled(last, one)
-                    and (ours not in _BATCHES or _COUNT.search(str(settings[lasts[last]].value)))), None)  # fmt: skip
+                    and (ours not in BATCHES or _COUNT.search(str(settings[lasts[last]].value)))), None)  # fmt: skip
         if own is not None:
             found[ours] = own
     return found
 
 
-_BATCHES = ("global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps")
 _COUNT = re.compile(r"^[\d.,_e+-]+$|\$|^True$", re.ASCII)
 """What a size of a batch may be: a number, or a variable; another text is a label of a run."""
 
@@ -298,7 +296,7 @@ def _stated_shape(reading: Reading) -> dict[str, Setting]:
         mine = [one for name, one in settings.items() if name == ours or is_called(ours, name.rpartition(".")[2])]
         mine = [one for one in mine if key in _TRAITS or digits(one.value)]
         found |= {key: mine[0]} if mine else {}
-        other = [one for one in mine if _last(one) in _INNER and _last(mine[0]) not in _INNER]
+        other = [one for one in mine if one.last in _INNER and mine[0].last not in _INNER]
         if key == "hidden" and other and digits(other[0].value) != digits(mine[0].value):
             found["ffn"] = other[0]
     return found
@@ -306,10 +304,6 @@ def _stated_shape(reading: Reading) -> dict[str, Setting]:
 
 _INNER = ("hidden_dim", "hidden_size")
 """Names of the width of a model that are that of its MLP beside another one: `emb_dim`, `d_model`."""
-
-
-def _last(one: Setting) -> str:
-    return one.name.lower().rpartition(".")[2]
 
 
 def _vocabulary(reading: Reading) -> int | None:

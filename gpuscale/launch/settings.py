@@ -52,6 +52,11 @@ class Setting:
         return printable(f"{self.file}:{self.line}" if self.line else self.file)
 
     @property
+    def last(self) -> str:
+        """The last part of its name, in lower case."""
+        return self.name.lower().rpartition(".")[2]
+
+    @property
     def usual(self) -> bool:
         """Whether no file states it: its tool has it so where nothing is said."""
         return not self.file
