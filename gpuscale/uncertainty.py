@@ -130,17 +130,21 @@ def evidence(
 OF_JOB = ("profile", "software", "architecture", "moe", "tuning", "low_precision", "vendor", "network", "log_sequence")
 """Features in which jobs differ, whatever their layouts, beside their sizes."""
 
-JOB_SIZES = {"log_size": 3.0, "log_gpus": 1.0}
-"""Distance of two jobs per unit of these features: what was run for a model of this size counts most."""
+JOB_FACTORS = {name: DISTANCES[name] for name in OF_JOB} | {"log_size": 3.0, "log_gpus": 1.0, "architecture": 1.2}
+"""Distance of two jobs per unit of these features: what was run for a model of this size counts most, and on such GPUs
+more than with this precision and software together."""
+
+OTHER_MODEL = 1.0
+"""Distance of two jobs for another model than this one."""
 
 
-def nearest_to_job(wanted: Features) -> Residual:
-    """Find the measured run whose job is the most like one, whatever its layout; of equal ones the fastest."""
+def nearest_to_job(wanted: Features, model: str) -> Residual:
+    """Find the measured run whose job is most like that of a model, whatever its layout; of equal ones the fastest."""
     runs = [one for one in read_residuals() if one.log_ratio is not None and one.tokens_per_s_per_gpu is not None]
-    factors = {name: DISTANCES[name] for name in OF_JOB} | JOB_SIZES
-    distances = _distances(_columns([wanted]), _columns([one.features for one in runs]), factors)[0].tolist()
-    ranked = sorted(zip(distances, runs, strict=True), key=lambda pair: (pair[0], -(pair[1].tokens_per_s_per_gpu or 0)))
-    return ranked[0][1]
+    distances = _distances(_columns([wanted]), _columns([one.features for one in runs]), JOB_FACTORS)[0]
+    distances += [OTHER_MODEL * (one.name.partition(",")[0] != model) for one in runs]
+    pairs = zip(distances.tolist(), runs, strict=True)
+    return min(pairs, key=lambda pair: (pair[0], -(pair[1].tokens_per_s_per_gpu or 0)))[1]
 
 
 def narrowed(found: Evidence, half: float) -> Evidence:

@@ -187,7 +187,7 @@ def test_a_measured_layout_keeps_what_its_run_recomputed(monkeypatch):
     run = next(one for one in read_residuals() if one.tokens_per_s_per_gpu and one.features.layout["pp"] > 1)
     own = {"tp": 1, "pp": 2, "vpp": 1, "cp": 1, "ep": 8, "etp": 1, "zero": 1, "micro_batch_size": 1}
     run = like(run, {**own, "recompute_modules": 0, "recompute_layers": 8}, "32x4096")
-    monkeypatch.setattr(plans, "nearest_to_job", lambda _: run)
+    monkeypatch.setattr(plans, "nearest_to_job", lambda *_: run)
     answer = plan(*MIXTRAL, **BATCH, top=1, **(OWN | {"overlap": "tp+dp"}))
     here = estimate(*MIXTRAL, {**own, "recompute": "full:8"}, **BATCH, **OWN)
     assert answer.measured.step_time_s == pytest.approx(here.plan.step_time_s)
@@ -200,7 +200,7 @@ def test_a_measured_layout_keeps_what_its_run_recomputed(monkeypatch):
 def test_what_an_overlapped_exchange_forbids_is_evaluated_without(monkeypatch, ep, layers, end):
     own = {"tp": 1, "pp": 2, "vpp": 2, "cp": 1, "ep": ep, "etp": 1, "zero": 1, "micro_batch_size": 1}
     run = like(read_residuals()[0], {**own, "recompute_modules": 0, "recompute_layers": layers}, "32x4096")
-    monkeypatch.setattr(plans, "nearest_to_job", lambda _: run._replace(tokens_per_s_per_gpu=1.0))
+    monkeypatch.setattr(plans, "nearest_to_job", lambda *_: run._replace(tokens_per_s_per_gpu=1.0))
     job = {**OWN, "overlap": "tp+dp+ep"}
     found = plan(*MIXTRAL, **BATCH, top=1, **job).measured
     layout = {**own, "recompute": f"full:{layers}" if layers else "none"}

@@ -16,10 +16,9 @@ from jobs import job
 
 from gpuscale.steptime.components import COMPONENTS
 from gpuscale.uncertainty import (
-    JOB_SIZES,
+    JOB_FACTORS,
     KINDS,
     NEW_KIND,
-    OF_JOB,
     OF_LAYOUT,
     PARTS,
     QUANTILE,
@@ -236,14 +235,29 @@ def test_kinds_of_many_layouts_are_those_of_each(model, gpus):
     assert new_kinds(spec, np.arange(4), np.ones(4, dtype=np.int64)).tolist() == alone
 
 
+def model_of(one):
+    return one.name.partition(",")[0]
+
+
 def test_the_nearest_job_is_its_own_and_of_equal_jobs_the_fastest():
     measured = [one for one in read_residuals() if one.tokens_per_s_per_gpu is not None and one.log_ratio is not None]
-    names = (*OF_JOB, *JOB_SIZES)
+
+    def of_job(one):
+        return (model_of(one), *(getattr(one.features, name) for name in JOB_FACTORS))
+
     for known in measured:
-        found = nearest_to_job(known.features)
-        assert all(getattr(found.features, name) == getattr(known.features, name) for name in names)
-        alike = [one for one in measured if all(getattr(one.features, n) == getattr(known.features, n) for n in names)]
+        found = nearest_to_job(known.features, model_of(known))
+        assert of_job(found) == of_job(known)
+        alike = [one for one in measured if of_job(one) == of_job(known)]
         assert found.tokens_per_s_per_gpu == max(one.tokens_per_s_per_gpu for one in alike)
+
+
+def test_the_same_model_on_such_gpus_is_nearer_than_another_with_this_precision_and_software():
+    measured = [one for one in read_residuals() if one.name.startswith("llama2-7b, 8 H100") and "-fp8" in one.id]
+    latest = next(one for one in read_residuals() if "megatron-lm 2026" in one.name)
+    asked = measured[0].features._replace(low_precision=False, profile=latest.features.profile)
+    assert model_of(nearest_to_job(asked, "llama2-7b")) == "llama2-7b"
+    assert nearest_to_job(asked, "of nobody").features.architecture == asked.architecture
 
 
 def test_a_run_of_the_table_is_judged_without_its_family():

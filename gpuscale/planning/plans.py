@@ -74,7 +74,7 @@ def exchange_shown(job: Job) -> Job:
 def nearest_layout(job: Job, first: Estimate) -> tuple[Residual, dict[str, int | str]]:
     """Return the run nearest to a job, and what is taken of its layout for this job."""
     of_plan = {name: int(getattr(first.plan, name)) for name in TAKEN} | {"recompute_modules": 0, "recompute_layers": 0}
-    run = nearest_to_job(features(job.spec, of_plan, first.breakdown))
+    run = nearest_to_job(features(job.spec, of_plan, first.breakdown), job.spec.model.name)
     known = run.features.layout
     return run, {name: known[name] for name in TAKEN} | {"recompute": _recompute(run.features, job.spec.model.layers)}
 
