@@ -113,6 +113,10 @@ def evaluated(text, given=None, modules=None):
          "            raise ValueError\n        break\n    except ValueError:\n        continue\n"
          "x = n", 3),
         ("from contextlib import suppress\nx = 1\nwith suppress(KeyError):\n    x = {}['a']", 1),
+        ("try:\n    try:\n        raise ValueError\n    except ValueError as e:\n        raise KeyError from e\n"
+         "except KeyError:\n    x = 3", 3),
+        ("class T:\n    def __init__(self): self.d = {}\n    def __setitem__(self, k, v): self.d[k] = v * 2\n"
+         "t = T()\nt['a'] = 2\nx = t.d", {"a": 4}),
         # sets
         ("s = {1, 1, 2}\ns.add(2)\ns.discard(1)\ns |= {5}\n"
          "x = [len(s), sum(s), {1, 2} == {2, 1}, len({v % 2 for v in range(8)})]", [2, 7, True, 2]),

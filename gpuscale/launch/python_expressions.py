@@ -84,7 +84,8 @@ class Expressions(State):
             failed, made = made, Unknown(ast.unparse(node)[:80], made.why, made.of)  # by which it can be given
             said = literal(self.given.get(asked_name(made.name), made))
             if said is made and isinstance(failed, Failed) and self.tries:
-                self.raised(RaisedError(error_names(Symbol(failed.error, "")), None))
+                raised = Record(failed.error, scope.place(node), origin=failed.error)
+                self.raised(RaisedError(error_names(raised), raised))
             return said
         return made
 
@@ -444,18 +445,25 @@ class Expressions(State):
             if target.attr == "requires_grad" and value is not True:
                 self.frozen.append(place)
             self._touched(target, whole, value, scope)
-            self.put(whole, target.attr, value, place)
+            own = own_method(whole, "__setattr__") is not None
+            self.put(whole, target.attr, Unknown(target.attr, "is set by a method") if own else value, place)
         elif isinstance(target, ast.Subscript):
-            key = self.key_of(target, scope)
-            if isinstance(target.value, ast.Name) and not scope.find(target.value.id):
-                scope.names[target.value.id] = Record("", scope.place(target))
-            whole = self.value(target.value, scope, make=True)
-            if isinstance(whole, Symbol) and isinstance(target.value, ast.Name):  # a dictionary of another module
-                whole = scope.names[target.value.id] = Record("", scope.place(target), origin=whole.origin)
-            self._touched(target, whole, value, scope)
-            if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
-                before = self.environment.get(key, (MISSING,))[0]
-                self.environment[key] = (self.doubted(before, value), scope.place(target))
+            self._assign_element(target, value, scope)
+
+    def _assign_element(self, target: ast.Subscript, value: Any, scope: Scope) -> None:
+        key = self.key_of(target, scope)
+        if isinstance(target.value, ast.Name) and not scope.find(target.value.id):
+            scope.names[target.value.id] = Record("", scope.place(target))
+        whole = self.value(target.value, scope, make=True)
+        if isinstance(whole, Symbol) and isinstance(target.value, ast.Name):  # a dictionary of another module
+            whole = scope.names[target.value.id] = Record("", scope.place(target), origin=whole.origin)
+        self._touched(target, whole, value, scope)
+        if isinstance(whole, Symbol) and whole.origin == "os.environ" and isinstance(key, str):
+            before = self.environment.get(key, (MISSING,))[0]
+            self.environment[key] = (self.doubted(before, value), scope.place(target))
+        if does := own_method(whole, "__setitem__"):
+            self.follow(does, (key, value), {}, scope.place(target))
+        else:
             self.put(whole, key, value, scope.place(target))
 
     def _touched(self, target: ast.Attribute | ast.Subscript, whole: Any, value: Any, scope: Scope) -> None:

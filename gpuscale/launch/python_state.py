@@ -95,7 +95,7 @@ class RaisedError(Exception):
         self.names, self.value = names, value
 
 
-@dataclass
+@dataclass(eq=False)
 class Trying:
     """A `try` whose body is gone through."""
 

@@ -219,7 +219,7 @@ class Statements(Calls):
         """
         for one in reversed(self.tries):
             for by in one.takes(error.names):
-                if by is not None and (refuses(by.body) or (one.alone and all(map(speaks, by.body)))):
+                if not self._goes_on(one, by, error.names):
                     return Ended("raise")
                 if self.doubt is one.doubt:
                     raise error
@@ -299,11 +299,24 @@ class Statements(Calls):
         if not isinstance(last, ast.Raise) or not self.tries or last.exc is None:
             return False
         kind = last.exc.func if isinstance(last.exc, ast.Call) else last.exc
-        names = error_names(self.value(kind, scope))
-        for one in reversed(self.tries):
+        return self._taken(error_names(self.value(kind, scope)), self.tries)
+
+    def _taken(self, names: tuple[str, ...], tries: Sequence[Trying]) -> bool:
+        """Whether one of some `try`s takes an error of these classes and goes on."""
+        for one in reversed(tries):
             for by in one.takes(names):
-                return by is None or not (refuses(by.body) or (one.alone and all(map(speaks, by.body))))
+                return self._goes_on(one, by, names)
         return False
+
+    def _goes_on(self, trying: Trying, by: ast.ExceptHandler | None, names: tuple[str, ...]) -> bool:
+        """Whether a handler does more than end the program; another error that it raises may be taken around it."""
+        if by is None or not (refuses(by.body) or (trying.alone and all(map(speaks, by.body)))):
+            return True
+        last, around = by.body[-1], self.tries[: self.tries.index(trying)] if trying in self.tries else []
+        if not isinstance(last, ast.Raise):
+            return False
+        kind = last.exc.func if isinstance(last.exc, ast.Call) else last.exc
+        return self._taken(names if kind is None else error_names(Symbol(ast.unparse(kind), "")), around)
 
     def _steps(self, node: ast.If) -> bool:
         """Whether an optimizer steps where a condition holds; told once, whatever loop it is in."""
