@@ -493,7 +493,7 @@ training: {batch_size_per_gpu: 2, grad_accum: 4, effective_batch_size: 64, seq_l
         ("cloud: {instance_type: gpu_2x_h100_sxm5}", "2"),
         ("resources: {accelerators: 'A100-80GB:4'}", "4"),
         ("hardware: {gpu_type: 4x H100}", "4"),
-        ("hardware: {gpu_type: H100-80g, nodes: 3}", "8"),  # nothing says how many a node has
+        ("hardware: {gpu_type: H100-80g, nodes: 3}", "24"),  # most nodes have eight
         ("compute: {instance_type: g5.2xlarge}", "1"),
         ("gpu_count: 6", "6"),
     ],

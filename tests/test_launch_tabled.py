@@ -229,6 +229,33 @@ def test_every_table_has_a_file_here_and_states_options():
         ("litgpt", "bf16-true", "bf16-mixed", {"master_dtype": None, "precision": "bf16"}),
         ("prime-rl", "ac = { freq = 1 }, ", "", {"recompute": "none"}),
         ("automodel", "lr: 0.00001", "master_weights: true", {"master_dtype": "fp32", "moment_dtype": "fp32"}),
+        (
+            "automodel",
+            "tp_size: 2,",
+            "pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 2},",
+            {"pp": 2, "micro_batch_size": 2, "gbs": 64, "schedule": "1f1b", "vpp": None},
+        ),
+        (
+            "automodel",
+            "tp_size: 2,",
+            "pp_size: 2, pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 2},",
+            {"pp": 2, "micro_batch_size": 1, "vpp": 4, "schedule": "1f1b"},
+        ),
+        ("automodel", "tp_size: 2,", "pp_size: 2, pipeline: {pp_schedule: interleaved1f1b},", {"vpp": 2}),
+        ("automodel", "tp_size: 2,", "reshard_after_forward: false,", {"zero": 2}),
+        (
+            "automodel",
+            "tp_size: 2,",
+            "offload_policy: {_target_: torch.distributed.fsdp.CPUOffloadPolicy},",
+            {"offload": "optimizer+parameters"},
+        ),
+        ("automodel", "tp_size: 2,", "enable_compile: true,", {"compile": "on"}),
+        (
+            "automodel",
+            "optimizer:",
+            "loss_fn: {_target_: nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy}\noptimizer:",
+            {"loss": "linear"},
+        ),
         ("levanter", "per_device_parallelism: 4", "per_device_parallelism: -1", {"micro_batch_size": 32, "gbs": 256}),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
 from gpuscale.files import printable, read_text
-from gpuscale.launch.hardware import machines_of
+from gpuscale.launch.hardware import USUAL_NODE, machines_of
 from gpuscale.launch.launchers import MISSING, gpus_per_node
 from gpuscale.launch.own_files import BATCHES, is_called
 from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said, digits, way_to
@@ -18,8 +18,6 @@ from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.presets.models import load_model
 
 MAX_LACKS = 30
-USUAL_NODE = 8
-"""GPUs of a node where nobody says (DGX, HGX, p5.48xlarge, a3-highgpu-8g, ND96: all have 8)."""
 USUAL_SEQUENCE = 4096
 MAX_LINES = 5000
 

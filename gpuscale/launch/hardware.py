@@ -115,6 +115,10 @@ _EACH = re.compile(r"(n(um)?_)?(gpu|device|accelerator|process)(s|es)?_(count|nu
 NODES = re.compile(r"(n(um)?_?)?(nodes|machines|hosts|instances)|(node|machine|host|instance)_count")
 
 
+USUAL_NODE = 8
+"""GPUs of a node where nobody says (DGX, HGX, p5.48xlarge, a3-highgpu-8g, ND96: all have 8)."""
+
+
 def machines_of(reading: Reading) -> tuple[int, str] | None:
     """Return the GPUs of the machines that settings name or count, and what says so; None where none does.
 
@@ -133,6 +137,8 @@ def machines_of(reading: Reading) -> tuple[int, str] | None:
         if each:
             said.append(one)
             break
+    if not each and (nodes or 1) > 1:
+        return USUAL_NODE * (nodes or 1), printable(f"{said[0].name[:60]} {nodes}, {USUAL_NODE} GPUs each")
     if not each:
         return None
     return each * (nodes or 1), " and ".join(printable(f"{one.name[:60]} {one.value}"[:120]) for one in said[::-1])

@@ -8,6 +8,7 @@ verl's supervised training have no code of their own.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from gpuscale.launch.huggingface_models import hub_id, read_model, shaped_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.quoting import yaml_text
 from gpuscale.launch.settings import OFF, LackingError, Reading, Source, digits
-from gpuscale.launch.shapes import read_attention
+from gpuscale.launch.shapes import nearest_split, read_attention
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
 from gpuscale.presets.models import load_model
@@ -78,9 +79,30 @@ def read(reading: Reading, tool: Tool) -> None:
     _read_states(reading, job)
     trainer.read_sequence(reading, *(name for name in job.sequence if _positive(reading, name)))
     micro, steps, total = (_positive(reading, *names) for names in (job.micro, job.accumulation, job.total))
+    if job.piped_micro and int(reading.layout.get("pp") or 1) > 1:
+        _read_stages(reading, job)
+        reading.assume("pipelines are predicted as filled once a step, not for each batch of a rank", *job.micro)
+        micro = _positive(reading, *job.piped_micro) or 1
     if steps is None and (micro is None) != (total is None):
         steps = 1
     trainer.read_batch(reading, micro, steps, total, *job.micro, *job.accumulation, *job.total)
+
+
+def _read_stages(reading: Reading, job: JobTable) -> None:
+    """Set the chunks of a rank, and how layers are dealt out, of stages that torch.distributed.pipelining runs."""
+    pp, each = int(reading.layout["pp"]), _positive(reading, *job.stage_layers)
+    name = str(reading.given.get("model") or reading.options.get("model") or "")
+    layers = load_model(name).layers if name else 0
+    looped = bool(re.search("interleaved|looped|zbv|dualpipe", (reading.text(*job.looped) or "").lower()))
+    vpp = -(-layers // (each * pp)) if each and layers else 2 if looped else 1
+    if vpp > 1:
+        reading.option("vpp", vpp, *job.stage_layers, *job.looped)
+    if layers >= pp * vpp and layers % (pp * vpp):  # the first stages have one layer more
+        sizes = [layers // (pp * vpp) + (stage < layers % (pp * vpp)) for stage in range(pp * vpp)]
+        split, _, off = nearest_split(load_model(name), sizes, pp, vpp)
+        reading.option("pipeline_split", split)
+        if off:
+            reading.assume(f"stages are predicted of {layers} layers dealt out as `{split}`, up to {off} otherwise")
 
 
 def _refuse_other(reading: Reading, job: JobTable) -> None:
@@ -134,7 +156,11 @@ def _read_option(reading: Reading, name: str, row: ToolOption) -> None:
     value = row.words.get(text, row.words.get("*") if text else "")
     if value is None:
         reading.refuse(reading.get(*row.of), f"unknown value {shown(text)}", did_you_mean(text, row.words, "known are"))
-    if value == "" or (name == "schedule" and int(reading.layout.get("pp") or 1) == 1):
+    model = str(reading.given.get("model") or reading.options.get("model") or "")
+    beside = (name == "schedule" and int(reading.layout.get("pp") or 1) == 1) or (
+        name == "dispatcher" and model != "" and not load_model(model).is_moe
+    )
+    if value == "" or beside:
         reading.means("as usual", *row.of)
     else:
         reading.option(name, value, *row.of)
@@ -280,7 +306,7 @@ def write(writing: Writing, tool: Tool) -> Program:
         job.total[0]: plan.global_batch_size, **said(table, "optimizer", optimizer),
         **said(table, "attention", writing.asked("attention")),
     }  # fmt: skip
-    for name, row in ((name, row) for name, rows in job.options.items() for row in rows):
+    for name, row in ((name, row) for name, rows in job.options.items() for row in rows if row.written):
         settings |= _setting(writing, name, row)
     if job.replicas and plan.shard_size < plan.dp * plan.cp:
         settings[job.replicas[0]] = plan.dp * plan.cp // plan.shard_size

@@ -42,6 +42,7 @@ class ToolOption:
     #: what it says, in lower case -> the option's value, empty where that is the usual one; nothing said is an empty
     #: word, `*` all others. Where there are no words it says a number.
     words: Mapping[str, Any] = field(default_factory=dict)
+    written: bool = True  #: whether an export states it so.
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,9 @@ class JobTable:
     sequence: tuple[str, ...] = ()
     micro: tuple[str, ...] = ()
     accumulation: tuple[str, ...] = ()
+    piped_micro: tuple[str, ...] = ()  #: under pipelines, a microbatch: what a rank takes at a time is several of them.
+    stage_layers: tuple[str, ...] = ()  #: layers of a stage, of which a rank has several under a looped schedule.
+    looped: tuple[str, ...] = ()  #: what names the schedule; without layers of a stage looped ones have two on a rank.
     total: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()  #: what is predicted otherwise than it runs.
     beside: Mapping[str, str] = field(default_factory=dict)  #: setting -> the same, where that setting is there.
@@ -96,7 +100,7 @@ class JobTable:
 
 
 def _row(table: Mapping[str, Any]) -> ToolOption:
-    return ToolOption(tuple(table["of"]), table.get("words", {}))
+    return ToolOption(tuple(table["of"]), table.get("words", {}), table.get("written", True))
 
 
 @dataclass(frozen=True)
