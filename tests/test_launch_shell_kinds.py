@@ -85,6 +85,21 @@ SWIFT = """NPROC_PER_NODE=4 swift rlhf --rlhf_type gkd --model Qwen/Qwen2.5-7B-I
 """
 
 
+def test_an_option_whose_variable_is_empty_asks_for_the_variable(tmp_path: Path) -> None:
+    text = "TP=\n" + FIRST.format(more="").replace("--model-parallel-size 4", "--model-parallel-size ${TP} `# in part`")
+    path = script(tmp_path, text)
+    with pytest.raises(LackingError, match="the variable TP is empty") as caught:
+        read_launch([path], {}, {"gbs": 64})
+    assert "`var=TP=" in str(caught.value.hint)
+    assert read_launch([path], {"TP": "2"}, {"gbs": 64}).layout["tp"] == 2
+
+
+def test_a_switch_of_ddp_says_that_nothing_is_sharded(tmp_path: Path) -> None:
+    text = OWN.replace("deepspeed --num_gpus 8", "torchrun --nproc_per_node 8").replace("--zero_stage 2", "--ddp")
+    job = read_launch([script(tmp_path, f"{text} --micro_batch_size 2 --global_batch_size 64\n")])
+    assert job.layout["zero"] == 0
+
+
 def test_a_teacher_on_a_server_takes_no_memory_here(tmp_path: Path) -> None:
     job = read_launch([script(tmp_path, SWIFT.format(teacher="--teacher_model_server http://localhost:8000"))])
     assert "teacher" not in job.options and job.options.get("method", "sft") == "sft"

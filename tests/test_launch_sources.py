@@ -70,6 +70,7 @@ FOLLOWED = [
     ("x=abc; [ $x == a* ] && y=1 || y=2; [[ $x == a* ]] && z=1\npython t.py --y $y --z $z", {"y": "2", "z": "1"}),
     ("{ echo 8; echo 9; } > f; echo no >&2; mapfile -t A < f\npython t.py --n ${#A[@]} --b ${A[1]}",
      {"n": "2", "b": "9"}),
+    ("python t.py --a 1 `# of the model` --b 2 \\\n  `# more` \\\n  --c 3", {"a": "1", "b": "2", "c": "3"}),
     ("A=1; f() { B=$A; }; A=3 f; A=2 python t.py --b $B --a $A", {"b": "3", "a": "1"}),
     ("p=9; f() { local t=${1:-2} p=$p; echo $t-$p; }\npython t.py --a $(f 4)", {"a": "4-9"}),
     ("(exit 3); A=$?; X=$(exit 2); B=$?; true | false; C=$?\npython t.py --a $A --b $B --c $C",

@@ -382,6 +382,9 @@ def need(reading: Reading) -> None:
                 message = "it is of another optimizer than AdamW, and no setting names one"
                 reading.refuse(one, message, settles="optimizer", likely=(other[1].lower(),))
     several = int(reading.given.get("gpus") or reading.options.get("gpus") or 1) > 1
+    plain = reading.first("ddp", "use_ddp")
+    if several and plain and reading.flag(plain) and reading.stated_by("zero") is None and _shards(reading) == "0":
+        reading.option("zero", 0, plain)
     if several and "zero" not in reading.given and reading.stated_by("zero") is None:
         reading.refuse(None, "no file states how the job is sharded", settles="zero", likely=(_shards(reading),))
     if not reading.given.get("recompute") and reading.stated_by("recompute") is None:

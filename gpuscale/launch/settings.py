@@ -314,6 +314,12 @@ class Reading:
         text = str(found.value).replace("_", "").strip()[:40]
         if re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
             return int(text)
+        empty = re.search(r"\$\{?([A-Za-z_]\w*)", found.text) if found.value is True else None
+        if empty:  # `--tp $TP`
+            raise LackingError(
+                f"the variable {empty[1]} is empty", empty[1], variable=True, of=found.name,
+                place=f"{found.place}: {printable(found.name[:80])}", hint=f"`var={empty[1]}=VALUE` gives it a value",
+            )  # fmt: skip
         if isinstance(found.value, bool) or not _NUMBER.fullmatch(text):
             self.refuse(found, f"{shown(found.value)} is not a number")
         return float(text)

@@ -985,14 +985,13 @@ class Shell:
 
     def output(self, text: Traced, state: State) -> Traced:
         """Return what a command in `$(...)` prints, in one line; what is not known as an open `$(...)`."""
-        try:
+        statements: tuple[Statement, ...] | None = None
+        with suppress(SyntaxProblem):
             statements = Parser(text).script()
-        except SyntaxProblem:
-            statements = ()
         inner, found, marked = state.copy(), None, self._marked()
         printing, self._printing = self._printing, True
         self.depth += 1
-        if self.depth < MAX_DEPTH and statements:
+        if self.depth < MAX_DEPTH and statements is not None:  # of a comment alone nothing: `# part` in backquotes
             found = self.captured(partial(self.run, statements, inner))
         self.depth -= 1
         self._printing = printing
