@@ -768,6 +768,10 @@ def test_xtuners_dictionaries(tmp_path):
     lora = XTUNER.replace("llm=dict(", f"lora=dict(type=LoraConfig, r=16), llm=dict({stored}")
     found = stated(read(tmp_path, lora, {"gpus": 32}), "tune", "base_dtype", "lora_rank", "lora_targets")
     assert found == {"tune": "qlora", "base_dtype": "nf4", "lora_rank": 16, "lora_targets": "all"}
+    pairs = XTUNER.replace("SupervisedFinetune", "DPO") + "use_varlen_attn = True\nmax_packed_length = 2 * max_length\n"
+    assert stated(read(tmp_path, pairs, {"gpus": 32}), "method", "seq") == {"method": "dpo", "seq": 8192}
+    with pytest.raises(InputError, match="towers of images"):
+        read(tmp_path, XTUNER.replace("llm=dict(", "visual_encoder=dict(type=CLIP), llm=dict("), {"gpus": 32})
 
 
 def test_xtuners_command_shards_as_deepspeed_does(tmp_path):

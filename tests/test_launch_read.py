@@ -237,6 +237,7 @@ def test_options_are_asked_for_with_the_variables_in_one_message(tmp_path):
         ("pdsh -w node[1-2] torchrun --nnodes 2 --nproc_per_node 8", 16),
         ("printf 'n1 slots=8\\nn2 slots=8\\n' > hosts\ndeepspeed --hostfile hosts", 16),
         ("composer --world_size 16 -n 8", 16),
+        ("lightning run model --accelerator=cuda --devices=8 --num-nodes=2", 16),
         ("#PBS -l nodes=4:ppn=32:gpus=8\nmpirun -np 32 python", 32),
         ("#SBATCH -N 2\n#SBATCH --ntasks-per-node=8\nsrun ./not-here.sh python", 16),
         ("D=0,1,2,3\ntorchrun --nproc_per_node=$(echo $D | tr ',' '\\n' | wc -l)", 4),

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from gpuscale.launch import adapters, trainer
+from gpuscale.launch import adapters, preferences, trainer
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.settings import DTYPES, Reading, Source
 from gpuscale.launch.writing import Target
+from gpuscale.presets.tools import load_tool
 
 LLM = "model.llm"
 HUB = (f"{LLM}.pretrained_model_name_or_path", "pretrained_model_name_or_path")
@@ -35,6 +36,7 @@ def read(reading: Reading) -> None:
     Raises:
         InputError: a value that makes no sense, or training of a part of the model.
     """
+    reading.run_by(load_tool("xtuner"))
     take_gpus(reading)
     if reading.settings.get("model_cfg"):
         _read_classes(reading)
@@ -44,8 +46,12 @@ def read(reading: Reading) -> None:
 
 def _read_dictionaries(reading: Reading) -> None:
     read_model(reading, *HUB)
+    if (kind := reading.settings.get("model.type")) is not None:
+        reading.settings[kind.name] = replace(kind, value=re.split(r"\W", str(kind.value).strip("}"))[-1], why="")
+    preferences.read(reading)
     _read_adapters(reading)
-    trainer.read_sequence(reading, "max_length")
+    packed = ["max_packed_length"] if reading.flag("use_varlen_attn") and reading.stated("max_packed_length") else []
+    trainer.read_sequence(reading, *packed, "max_length")
     ways = reading.integer("sequence_parallel_size") or 1
     if ways > 1:
         reading.option("cp", ways, "sequence_parallel_size")
