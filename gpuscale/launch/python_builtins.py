@@ -101,6 +101,7 @@ class Builtins(CommandLines):
 
     def _purely(self, origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
         """Return what a pure function makes of its arguments; what only deals out elements takes any."""
+        self.steps += sum(len(one) // 5 for one in args if isinstance(one, list | dict))
         does = {"len": "__len__", "str": "__str__", "int": "__int__"}.get(origin, "")
         if does and args and (own := own_method(args[0], does)):
             return self.follow(own, (), {}, args[0].place)
@@ -111,7 +112,6 @@ class Builtins(CommandLines):
         if origin in DEALING or origin in {"sum", "any", "all", "len"} or origin.startswith("itertools."):
             gone = [self.items(one) if isinstance(one, GONE_THROUGH) else None for one in told]
             told = [one if items is None else items for one, items in zip(told, gone, strict=True)]
-        self.steps += sum(len(one) // 20 for one in told if isinstance(one, list))
         if origin in DEALING and all(isinstance(one, list | str | int) for one in told):
             return plainly(PURE[origin], *told, **given)
         unknown = first_unknown(*told, *given.values())
@@ -132,6 +132,7 @@ class Builtins(CommandLines):
                 self.written[path] = args[0]
                 return None
             case "copy.deepcopy" if args:
+                self.steps += len(args[0]) // 20 if isinstance(args[0], list | dict) else 0
                 return copied(args[0], 0)
             case "copy.copy" if args:
                 return copied(args[0], MAX_DEPTH)
@@ -199,6 +200,7 @@ class Builtins(CommandLines):
                 table.make = Symbol("int", "int")
                 return table
             case "dict.fromkeys" if args and (items := self.items(args[0])) is not None:
+                self.steps += len(items) // 5
                 return {one: args[1] if len(args) > 1 else None for one in items if is_key(one)}
         return NOTHING
 

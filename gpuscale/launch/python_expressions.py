@@ -122,6 +122,7 @@ class Expressions(State):
 
     def _unique(self, items: list[Any]) -> Any:
         """Return a set of elements; where one is not known nobody knows how many it has."""
+        self.steps += len(items) // 5
         unknown = next((one for one in map(_open, items) if one is not None), None)
         return attempt(Unique, items if unknown is None else [*items, Rest(unknown.name, unknown.why)])
 
@@ -211,7 +212,7 @@ class Expressions(State):
         one, why = self.value(node.left, scope), None
         for operator, other in zip(node.ops, node.comparators, strict=True):
             two = self.value(other, scope)
-            self.steps += len(two) // 20 if isinstance(two, list | dict) else 0
+            self.steps += len(two) // 5 if isinstance(two, list | dict) else 0
             if isinstance(two, Symbol) and two.origin == "os.environ" and isinstance(one, str):
                 inside = one in self.environment or one in self.given
                 two = {one: ""} if inside else Unknown(one, "may be set outside")

@@ -63,6 +63,7 @@ class Methods(Expressions):
 
     def _of_list(self, whole: list[Any], name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
         """Return what a method of a list or a tuple returns, and change it as that does."""
+        self.steps += len(whole) // 20
         if name == "extend" and args:
             items = self.items(args[0])
             args = [[first_unknown(*args) or Unknown("...")] if items is None else items]
@@ -103,6 +104,7 @@ class Methods(Expressions):
         key, more = given.get("key"), {name: one for name, one in given.items() if name != "key"}
         if items is None:
             return first_unknown(*args) or Unknown("...")
+        self.steps += len(items) // 20
         keys = items if key is None else [self.call(key, (one,), {}, place) for one in items]
         unknown = first_unknown(*keys, *more.values())
         if unknown is not None or (not items and origin != "sorted"):
