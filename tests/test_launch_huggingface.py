@@ -320,6 +320,38 @@ def test_two_of_three_sizes_of_a_batch_make_the_third(config, batch):
     assert (job.layout.get("micro_batch_size"), job.options["gbs"]) == batch
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"zero_optimization": {"stage": 3, "cpu_offload": True}}, {"offload": "optimizer"}),
+        ({"zero_optimization": {"stage": 3, "cpu_offload": True, "cpu_offload_params": True}},
+         {"offload": "optimizer+parameters"}),
+        ({"compile": {"enabled": True}}, {"compile": "on"}),
+        ({"tensor_parallel": {"tp": {"tp_size": 2}}}, {"tp": 2}),
+    ],
+)  # fmt: skip
+def test_keys_of_deepspeeds_json_as_older_releases_have_them(more, expected):
+    config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "bf16": {"enabled": True}}
+    config |= {"zero_optimization": {"stage": 3}} | more
+    job = read("deepspeed", {"gpus": 8, "model": "llama3-8b", "seq": 4096}, ds__json=json.dumps(config))
+    assert {name: {**job.options, **job.layout}.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        ({"elasticity": {"enabled": True}}, "`gbs=N`"), ({"amp": {"enabled": True}}, "`precision=...`"),
+        ({"sparse_attention": {"mode": "fixed"}}, "`attention=...`"),
+        ({"compile": {"deepcompile": True}}, "`compile=...`"),
+    ],
+)  # fmt: skip
+def test_keys_of_deepspeeds_json_that_are_not_modelled_are_asked_about(more, asked):
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}, "bf16": {"enabled": True}} | more
+    with pytest.raises(InputError) as caught:
+        read("deepspeed", {"gpus": 8, "model": "llama3-8b", "seq": 4096}, ds__json=json.dumps(config))
+    assert asked in caught.value.hint
+
+
 def test_deepspeed_chat_has_options_of_its_own():
     text = """#!/bin/bash
 ZERO_STAGE=${2:-3}

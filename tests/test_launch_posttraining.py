@@ -116,6 +116,8 @@ PPO = (
         (f"{ACTOR}.ppo_mini_batch_size=64 actor_rollout_ref.rollout.n=8", {"gbs": 512, "grad_dtype": "fp32"}),
         (f"{ACTOR}.use_dynamic_bsz=True {ACTOR}.ppo_max_token_len_per_gpu=16384", {"micro_batch_size": 4}),
         (f"{ACTOR}.use_dynamic_bsz=True {ACTOR}.ppo_max_token_len_per_gpu=13000", {"micro_batch_size": 2}),
+        (f"{ACTOR}.fsdp_config.use_no_sync_for_gradient_accumulation=True", {"grad_reduce": None}),
+        (f"{ACTOR}.fsdp_config.use_no_sync_for_gradient_accumulation=False", {"grad_reduce": "each"}),
         (f"{ACTOR}.ulysses_sequence_parallel_size=2", {"cp": 2, "cp_comm": "a2a"}),
         (f"{ACTOR}.fsdp_config.fsdp_size=8", {"shard": 8}),
         (f"{ACTOR}.fsdp_config.param_offload=True {ACTOR}.fsdp_config.optimizer_offload=True", {"offload": None}),
@@ -135,9 +137,12 @@ def test_verl_on_megatron_core(tmp_path):
     more = (
         f"--config-name=ppo_megatron_trainer.yaml {table}.tensor_model_parallel_size=4 {table}.context_parallel_size=2"
         f" {ACTOR}.ppo_micro_batch_size_per_gpu=1 +{table}.override_transformer_config.recompute_granularity=full"
-        f" +{table}.override_transformer_config.recompute_method=uniform {table}.optimizer_offload=True"
+        f" +{table}.override_transformer_config.recompute_method=uniform {table}.optimizer_offload=%s"
     )
-    made = job(tmp_path, {}, run__sh=f"{PPO} {more}\n")
+    core = f"True +{ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload=True"
+    core += f" +{ACTOR}.optim.override_optimizer_config.optimizer_offload_fraction=1"
+    assert_has(job(tmp_path, {}, run__sh=f"{PPO} {more % core}\n"), offload="optimizer")
+    made = job(tmp_path, {}, run__sh=f"{PPO} {more % True}\n")
     assert_has(
         made, framework="megatron-lm", tp=4, cp=2, sp=True, zero=None, recompute="full", attention="fa2", offload=None
     )

@@ -210,6 +210,9 @@ def test_every_named_config_of_ms_swift(name, expected, tmp_path):
         ("--attn_impl flash_attention_3", {"attention": "fa3"}),
         ("--sequence_parallel_size 4", {"cp": 4, "cp_comm": "a2a", "gbs": 16}),
         ("--gradient_checkpointing false", {"recompute": "none"}),
+        ("--packing true --packing_length 16384", {"seq": 16384}),
+        ("--packing false --packing_length 16384", {"seq": 4096}),
+        ("--deepspeed zero1 --deepspeed_autotp_size 2", {"tp": 2, "zero": 1}),
     ],
 )
 def test_ms_swift(more, expected, tmp_path):
@@ -237,8 +240,11 @@ TRL = "trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name x --per_devic
         ("--accelerate_config zero2", {"zero": 2, "framework": "deepspeed"}),
         ("--accelerate_config fsdp2", {"zero": 3, "framework": "accelerate"}),
         ("--gradient_checkpointing False", {"recompute": "none"}),
+        ("--loss_type chunked_nll", {"loss": "chunked"}),
+        ("""--model_init_kwargs '{"attn_implementation": "eager", "dtype": "bfloat16"}'""",
+         {"attention": "eager", "master_dtype": "none"}),
     ],
-)
+)  # fmt: skip
 def test_trl(more, expected, tmp_path):
     assert_has(job(tmp_path, {"gpus": 8}, train__sh=f"{TRL} {more}\n"), **expected)
 
@@ -317,6 +323,7 @@ MEGATRON_SWIFT = (
         ("--attention_backend flash_3", {"attention": "fa3"}),
         ("--cross_entropy_loss_fusion false", {"loss": "standard"}),
         ("--use_distributed_optimizer false", {"zero": 0}),
+        ("--packing true --packing_length 16384", {"seq": 16384}),
     ],
 )
 def test_ms_swift_on_megatron(more, expected, tmp_path):

@@ -229,7 +229,8 @@ def read(reading: Reading) -> None:
 
 
 def _read_groups(reading: Reading) -> None:
-    reading.number_from(2, "tp", *names("tensor_parallel.autotp_size", "tensor_parallel.tp_size"))
+    tp = (f"tensor_parallel.{key}" for key in ("autotp_size", "tp_size", "tp.tp_size"))
+    reading.number_from(2, "tp", *names(*tp), "deepspeed_autotp_size")
     own, accelerates = names("sequence_parallel_size"), "parallelism_config.parallelism_config_sp_size"
     cp = ("PARALLELISM_CONFIG_SP_SIZE", *own, accelerates, "sp_size")
     if reading.number_from(2, "cp", *cp):
@@ -251,6 +252,10 @@ def _read_offload(reading: Reading) -> None:
             of += [one for one in where if reading.get(one)]
         if device == "nvme":
             reading.assume("offloaded to host memory: NVMe is not modelled", *where)
+    for part, key in (("optimizer", "cpu_offload"), ("parameters", "cpu_offload_params")):  # until DeepSpeed 0.4
+        where = names(f"zero_optimization.{key}")
+        if part not in parts and reading.flag(*where):
+            parts, of = [*parts, part], [*of, *where]
     if parts:
         before = [part for part in str(reading.options.get("offload", "")).split("+") if part]
         reading.option("offload", "+".join([*parts, *before]), *of)

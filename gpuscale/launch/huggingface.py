@@ -74,6 +74,7 @@ def read(reading: Reading) -> None:
     tabled = own_files.take(reading)
     tool = trainer_scripts.take(reading) or _take_tool(reading, tabled=tabled)
     reading.run_by(tool)
+    _take_loading(reading)
     if tool.name == "ms-swift":
         _named_by_swift_2(reading)
         task = reading.text("task_type") or "causal_lm"
@@ -116,8 +117,22 @@ def read(reading: Reading) -> None:
         _read_adapters_held(reading, tool)
     elif not under_deepspeed and preferences.spec(reading).reference and _wide(reading):
         reading.assume("the reference model counts in 16 bits; it is loaded in fp32 as the model is")
-    trainer.read_sequence(reading)
+    packed = ("packing_length",) if tool.name == "ms-swift" and reading.flag("packing") else ()  # of whole samples
+    trainer.read_sequence(reading, *(packed if reading.get(*packed) else ()))
+    reading.means("the longest sample", *(("max_length",) if reading.get(*packed) else ()))
     _read_batch(reading, tool, under_deepspeed)
+
+
+def _take_loading(reading: Reading) -> None:
+    """Take what TRL hands to `from_pretrained` as arguments of its own: JSON, or a table."""
+    whole = reading.settings.get("model_init_kwargs")
+    table = trainer.dictionary(reading, "model_init_kwargs") if whole is not None else {}
+    for key in ("attn_implementation", "dtype", "torch_dtype"):
+        found = reading.get(f"model_init_kwargs.{key}")
+        if found is None and whole is not None and key in table:
+            found = replace(whole, value=table[key])
+        if found is not None:
+            reading.settings.setdefault(key, replace(found, name=key))
 
 
 _WITH_TABLES = ("arctic-training", "axolotl")
@@ -503,6 +518,7 @@ def _read_checkpointing(reading: Reading) -> bool:
 
 _COMPILING = (
     "torch_compile_backend", "torch_compile_mode", "torchdynamo", "dynamo_backend", "dynamo_config.dynamo_backend",
+    "compile_model", *deepspeed.names("compile.enabled"),
 )  # fmt: skip
 """Settings that compile by being there (transformers training_args.py), but for axolotl's, which wants the switch."""
 
@@ -514,6 +530,9 @@ def _read_compile(reading: Reading, tool: Tool) -> None:
 
 
 def _read_accelerate(reading: Reading) -> None:
+    megatron = reading.launcher.get("use_megatron_lm")
+    if megatron is not None and reading.given.get("tp") is None:
+        reading.refuse(megatron, "accelerate's own Megatron-LM is not modelled", settles="tp")
     degrees = accelerate.read_degrees(reading)
     reading.option("framework", "pytorch" if degrees.get("ep", 1) > 1 else "accelerate")
     processes = reading.integer("num_processes")
@@ -535,8 +554,8 @@ def _read_accelerate(reading: Reading) -> None:
         if "zero" not in reading.given and not reading.get("distributed_type") and not own:
             reading.assume("replicas without sharding (DDP): neither DeepSpeed nor FSDP is asked for")
     each = trainer.dictionary(reading, "accelerator_config").get("gradient_accumulation_kwargs")
-    if isinstance(each, dict) and each.get("sync_each_batch"):
-        reading.option("grad_reduce", "each", "accelerator_config")
+    if reading.flag("sync_each_batch") or (isinstance(each, dict) and each.get("sync_each_batch")):
+        reading.option("grad_reduce", "each", "accelerator_config", "sync_each_batch")
 
 
 def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:

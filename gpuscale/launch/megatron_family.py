@@ -166,8 +166,9 @@ def _split_rollouts(reading: Reading) -> None:
 
 def _named_by_swift(reading: Reading) -> None:
     """Read what ms-swift (`megatron sft`) calls otherwise."""
-    if "max_length" in reading.settings:
-        reading.settings.setdefault("seq_length", reading.settings["max_length"])
+    packed = reading.stated("packing_length") if reading.flag("packing") else None
+    if length := packed or reading.settings.get("max_length"):
+        reading.settings.setdefault("seq_length", length)
     half = reading.get("torch_dtype")
     if half is not None:
         precision = DTYPES.get(str(half.value).removeprefix("torch."))

@@ -252,7 +252,8 @@ def _verl_fsdp(reading: Reading, table: str, model: str, own: str) -> None:
     if held is not None and precision_word(held) == "bf16":
         for name, value in (("master_dtype", "none"), ("moment_dtype", "bf16")):
             reading.option(name, value, f"{table}model_dtype")
-    reading.option("grad_reduce", "each")  # backward passes stand in no `no_sync` (workers/actor/dp_actor.py)
+    of = f"{table}use_no_sync_for_gradient_accumulation"
+    reading.switch("grad_reduce", None, "each", of)  # backward passes stand in no `no_sync` (workers/actor/dp_actor.py)
     reading.switch("offload", "optimizer+parameters", None, f"{table}offload_policy", f"{table}cpu_offload")
     reading.means("on the GPU during the step", f"{table}param_offload", f"{table}optimizer_offload")
     _context(reading, "a2a", f"{own}ulysses_sequence_parallel_size", f"{table}ulysses_sequence_parallel_size")
@@ -275,7 +276,8 @@ def _verl_megatron(reading: Reading) -> None:
                 reading.settings.setdefault(name.removeprefix(f"{table}{inner}"), found)
     for name, found in list(reading.settings.items()):
         if name.startswith(f"{_ACTOR}optim."):
-            reading.settings.setdefault(name.removeprefix(f"{_ACTOR}optim."), found)
+            core = name.removeprefix(f"{_ACTOR}optim.").removeprefix("override_optimizer_config.")
+            reading.settings.setdefault(core, found)
     reading.means(
         "on the GPU during the step", f"{table}param_offload", f"{table}optimizer_offload", f"{table}grad_offload"
     )
