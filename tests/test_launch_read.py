@@ -332,13 +332,12 @@ def test_the_name_of_a_tokenizer_gives_its_vocabulary(tmp_path, tokenizer, vocab
         assert f"vocab={vocab}" in read_launch([path]).options["model"]
 
 
-def test_a_batch_that_is_not_stated_is_suggested_as_megatron_takes_it(tmp_path):
+def test_a_batch_that_is_not_stated_is_what_megatron_takes(tmp_path):
     path = script(tmp_path, mbs=2, tp=2)
     path.write_text(path.read_text().replace("--global-batch-size 64", ""))
-    with pytest.raises(InputError, match="how large the global batch is") as caught:
-        read_launch([path])
-    assert "`gbs=8` (what Megatron-LM takes: 4 replicas of 2" in caught.value.hint
-    assert read_launch([path], {"*": "suggested"}).options["gbs"] == 8
+    made = read_launch([path])
+    assert made.options["gbs"] == 8
+    assert any("one microbatch of each replica" in said.meaning for said in made.assumed)
 
 
 def test_several_jobs_are_listed_and_a_line_names_one(tmp_path):

@@ -251,6 +251,12 @@ def test_every_table_has_a_file_here_and_states_options():
         ),
         ("automodel", "tp_size: 2,", "enable_compile: true,", {"compile": "on"}),
         (
+            "nemo-rl",
+            "dtensor_cfg: {",
+            "dtensor_cfg: {lora_cfg: {enabled: true, dim: 16, target_modules: [q_proj]}, ",
+            {"tune": "lora", "lora_rank": 16, "lora_targets": "q"},
+        ),
+        (
             "automodel",
             "optimizer:",
             "loss_fn: {_target_: nemo_automodel.components.loss.linear_ce.FusedLinearCrossEntropy}\noptimizer:",

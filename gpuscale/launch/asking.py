@@ -283,8 +283,6 @@ def _for_batch(reading: Reading) -> Suggestion | None:
     degrees = prod(int(reading.layout.get(name) or 1) for name in ("tp", "pp", "cp"))
     replicas = max(1, int(gpus) // degrees)
     mbs, pp = int(reading.layout.get("micro_batch_size") or 1), int(reading.layout.get("pp") or 1)
-    if str(reading.options.get("framework", "")).startswith("megatron-lm"):  # training/arguments.py
-        return Suggestion(str(replicas * mbs), f"what Megatron-LM takes: {replicas} replicas of {mbs}, one microbatch")
     microbatches = 4 * pp if pp > 1 else 1
     fills = f", {microbatches} microbatches to fill the pipeline" if pp > 1 else ""
     why = f"{replicas} replica{'s' * (replicas > 1)} of {mbs}{fills}"

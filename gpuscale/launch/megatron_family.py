@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import prod
 from pathlib import PurePath
 
 from gpuscale.launch import adapters, preferences, trainer
@@ -12,6 +13,7 @@ from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.finetuning import own_targets
 from gpuscale.launch.huggingface_models import hub_id, known_model
 from gpuscale.launch.huggingface_models import read_model as read_named_model
+from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron import connections, job_arguments, read_job
 from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments, here, layer_frequency, model_arguments
 from gpuscale.launch.megatron_recipes import (
@@ -27,7 +29,7 @@ from gpuscale.launch.megatron_recipes import (
     take_usual,
 )
 from gpuscale.launch.quoting import hydra_value, yaml_text
-from gpuscale.launch.settings import DTYPES, ON, TORCH_DTYPES, Reading, Setting, Source, says
+from gpuscale.launch.settings import DTYPES, GROWING_BATCH, ON, TORCH_DTYPES, Reading, Setting, Source, says
 from gpuscale.launch.shapes import MEGATRON as ATTENTION
 from gpuscale.launch.shapes import name_left
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
@@ -137,6 +139,13 @@ def _read_megatron(reading: Reading) -> None:
     if plain and not {"micro_batch_size"} & (reading.layout.keys() | reading.given.keys()):
         message = "no file states how many sequences a GPU takes at a time"  # which arguments.py insists on
         reading.refuse(None, message, settles="micro_batch_size", likely=("1",))
+    micro = int(reading.given.get("micro_batch_size") or reading.layout.get("micro_batch_size") or 0)
+    stated = "gbs" in {**reading.options, **reading.given} or reading.get(*GROWING_BATCH)
+    if micro and not (stated or swift or rollouts):
+        gpus, degrees = gpus_of(reading), [int(reading.layout.get(name) or 1) for name in ("tp", "pp", "cp")]
+        if gpus and gpus % prod(degrees) == 0:
+            reading.option("gbs", micro * gpus // prod(degrees))
+            reading.assume("no option states the global batch: one microbatch of each replica, as Megatron-LM has it")
 
 
 def _packed_responses(reading: Reading) -> None:

@@ -29,7 +29,7 @@ from gpuscale.launch.asking import (
 from gpuscale.launch.hardware import take_hardware
 from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
 from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
-from gpuscale.launch.sources import CUT, Launch, launches, missing_configuration
+from gpuscale.launch.sources import CUT, WITHOUT, Launch, launches, missing_configuration
 from gpuscale.launch.targets import targets
 from gpuscale.launch.unread import IGNORED
 from gpuscale.launch.writing import Target
@@ -113,7 +113,10 @@ def _asked(lacks: Sequence[Lack], followed: Iterable[Sequence[Launch]]) -> Lacki
     """Build the error that asks for all that is missing, and for files that may say it; say where a command is cut."""
     found = [launch for one in followed for launch in one]
     cut = {one.line: None for launch in found for one in launch.sources[-1].assumed if one.meaning == CUT}
-    return asked_for(lacks, list({name: None for launch in found for name in launch.unread}), list(cut))
+    unread = [name for launch in found for name in launch.unread]
+    unread += [said.meaning.removesuffix(WITHOUT) for launch in found for source in launch.sources
+               for said in source.assumed if said.meaning.endswith(WITHOUT)]  # fmt: skip
+    return asked_for(lacks, list(dict.fromkeys(unread)), list(cut))
 
 
 class SeveralJobsError(InputError):

@@ -36,6 +36,10 @@ MAX_ENTRIES = 4000
 _NOT_OF_THE_JOB = re.compile(r"vocab|token|merge|data|checkpoint|save|load|log|output|template|cache|result|profile")
 
 
+WITHOUT = " is not here: without it"
+"""What is said behind the name of a document that another builds on."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """What may be one job."""
@@ -457,7 +461,7 @@ class _Reader:
                     below = package or chosen.replace("/", ".")
                     to.append((other, "" if below in {"", "_global_"} else f"{prefix}{below}."))
                 elif not optional and value is not None:
-                    missing.append(Said(file.name, one.line, one.text, f"{other.name} is not here: without it"))
+                    missing.append(Said(file.name, one.line, one.text, f"{other.name}{WITHOUT}"))
         return before, after
 
     def referred(self, setting: Setting, path: Path) -> list[Path]:
