@@ -249,3 +249,44 @@ def test_plugins_and_strategies_of_deepspeed_have_stage_two(tmp_path):
     strategy = LIGHTNING_OWN.format(devices=4).replace('"ddp"', "L.pytorch.strategies.DeepSpeedStrategy()")
     (tmp_path / "train.py").write_text(strategy)
     assert read_launch([tmp_path / "train.py"], {}, {"seq": 512, "gpus": 4}).layout["zero"] == 2
+
+
+OF_FABRIC = """
+import lightning as L
+import torch
+from lightning.fabric.strategies import FSDPStrategy
+from lit_gpt.model import GPT, Block, Config
+from lit_gpt.utils import get_default_supported_precision
+model_name = "tiny_LLaMA_1b"
+global_batch_size = 256
+micro_batch_size = 8
+gradient_accumulation_steps = global_batch_size // 8 // micro_batch_size
+
+def setup(devices: int = 8, precision=None):
+    strategy = FSDPStrategy(auto_wrap_policy={Block}) if devices > 1 else "auto"
+    precision = precision or get_default_supported_precision(training=True)
+    main(L.Fabric(devices=devices, strategy=strategy, precision=precision))
+
+def main(fabric):
+    model = fabric.setup(GPT(Config.from_name(model_name)))
+    optimizer = fabric.setup_optimizers(torch.optim.AdamW(model.parameters(), foreach=False))
+    for data in fabric.loader:
+        fabric.backward(model(data))
+        optimizer.step()
+
+if __name__ == "__main__":
+    from jsonargparse import CLI
+    CLI(setup)
+"""
+
+
+def test_constants_of_a_module_are_read_with_what_its_own_loop_says(tmp_path):
+    (tmp_path / "train.py").write_text(OF_FABRIC)
+    job = read_launch([tmp_path / "train.py"], {}, {"seq": 2048, "gpus": 8})
+    assert (job.options["gbs"], job.options["precision"], job.layout["zero"]) == (256, "bf16", 3)
+    (tmp_path / "run.sh").write_text("lightning run model --devices=8 --num-nodes=2 train.py --devices 8\n")
+    with pytest.raises(InputError, match="a batch of 256 is not 8 x 4 microbatches x 16") as caught:
+        read_launch([tmp_path / "run.sh"], {}, {"seq": 2048})
+    assert caught.value.likely == ("512", "256")
+    job = read_launch([tmp_path / "run.sh"], {}, {"seq": 2048, "gbs": 512})
+    assert (job.options["gpus"], job.options["micro_batch_size"], job.layout["zero"]) == (16, 8, 3)

@@ -222,6 +222,8 @@ class Builtins(CommandLines):
             return None
         if last == "get_device_capability":
             return [self.open(last, 8, place), 0]
+        if last == "get_default_supported_precision":  # litgpt/utils.py, where GPUs have bf16
+            return "bf16-mixed"
         if last in {"get_world_size", "device_count"}:
             return self.open(last, MISSING, place, "is the number of GPUs: `gpus=N` says it")
         return NOTHING

@@ -21,7 +21,7 @@ from gpuscale.launch.job_files import Started, jobs_in
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import LOOP, UNTOUCHED, Configured, python_sources
 from gpuscale.launch.python_state import COMMAND_LINE, NAMING
-from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Source
+from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Settings, Source
 from gpuscale.launch.shell import MAX_LEVELS, Shell, known
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, Traced, untraced
@@ -133,6 +133,18 @@ def _command_of(source: Source) -> Started | None:
         return None
     words = found.value if isinstance(found.value, list) else ["bash", "-c", str(found.value)]
     return Started([untraced(str(word)) for word in words], {}, {})
+
+
+def _with_loop(source: Source, looped: Settings) -> Source:
+    """Return the constants of a module with what its own loop of training says of shards, types and recomputation."""
+    if source.called != "module":
+        return source
+    told = {name.removeprefix("args."): one for name, one in looped.items() if name.partition(".")[2]}
+    kept = {name: replace(one, name=name) for name, one in told.items() if name.partition(".")[0] in OF_LOOP}
+    return replace(source, settings={**kept, **source.settings})
+
+
+OF_LOOP = ("fsdp", "deepspeed", "mixed_precision", "torch_dtype", "gradient_checkpointing", "optim", "distributed_type")
 
 
 def missing_configuration(lost: Sequence[Said]) -> InputError:
@@ -279,7 +291,10 @@ class _Reader:
         every = self._python(path, given or {}, written)
         files = (path, *(one for one in self.imported if one != path))
         claimed = [one for one in every if configured_in(one.source)]
+        looped = next((one.source.settings for one in claimed if one.source.program == (LOOP,)), None)
         claimed = [one for one in claimed if one.source.program != (LOOP,)] or claimed
+        if looped is not None:
+            claimed = [one._replace(source=_with_loop(one.source, looped)) for one in claimed]
         if _HYDRA.search(self.files.read(path).text):
             claimed = [one for one in claimed if one.source.program != (LOOP,)]  # its document says more
         ran = [one for one in claimed if one.ran] or claimed

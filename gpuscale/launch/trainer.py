@@ -217,10 +217,11 @@ def read_batch(reading: Reading, micro: int | None, accumulation: int | None, to
         if rest or not micro:
             message = f"the batch of {total} does not divide by {replicas} replicas x {accumulation} microbatches"
             reading.refuse(reading.get(*of), message)
-    if total is not None and total != micro * accumulation * replicas:
+    steps = micro * accumulation * replicas
+    if total is not None and total != steps and not beside:
         message = f"a batch of {total} is not {micro} x {accumulation} microbatches x {replicas} replicas"
-        reading.refuse(reading.get(*of), message)
-    _batch(reading, beside, micro, micro * accumulation * replicas, *of)
+        reading.refuse(reading.get(*of), message, settles="gbs", likely=(str(steps), str(total)))
+    _batch(reading, beside, micro, steps, *of)
 
 
 def _batch(reading: Reading, beside: set[str], micro: int, total: int, *of: str) -> None:
