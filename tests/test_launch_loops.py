@@ -287,6 +287,6 @@ def test_constants_of_a_module_are_read_with_what_its_own_loop_says(tmp_path):
     (tmp_path / "run.sh").write_text("lightning run model --devices=8 --num-nodes=2 train.py --devices 8\n")
     with pytest.raises(InputError, match="a batch of 256 is not 8 x 4 microbatches x 16") as caught:
         read_launch([tmp_path / "run.sh"], {}, {"seq": 2048})
-    assert caught.value.likely == ("512", "256")
+    assert "512" in str(caught.value.hint)
     job = read_launch([tmp_path / "run.sh"], {}, {"seq": 2048, "gbs": 512})
-    assert (job.options["gpus"], job.options["micro_batch_size"], job.layout["zero"]) == (16, 8, 3)
+    assert (job.options["gpus"], job.layout["micro_batch_size"], job.layout["zero"]) == (16, 8, 3)
