@@ -448,6 +448,8 @@ FORKS = (  # of DeepSpeed, BigScience, MindSpeed and Pai-Megatron-Patch, with wh
      {"recompute": "full:2", "vpp": 4}),
     ("--stage dpo --is-pairwise-dataset", {"method": "dpo", "micro_batch_size": 2}),
     ("--use-bnb-optimizer", {"optimizer": "adamw-8bit"}),
+    ("--num-experts 8 --tensor-model-parallel-size 2 --expert-model-parallel-size 2 --moe-tp-extend-ep",
+     {"ep": 4, "etp": 1, "tp": 2}),
     ("--optimizer hybridadam --use-distributed-optimizer", {"optimizer": "adam", "offload": "optimizer"}),
     ("--use-ascend-mc2 --tensor-model-parallel-size 2 --sequence-parallel", {"overlap": "tp"}),
 )  # fmt: skip

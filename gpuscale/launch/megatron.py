@@ -526,6 +526,9 @@ def _read_experts(reading: Reading) -> None:
     if not reading.integer("num_experts", "num_moe_experts") and not (named and load_model(str(named)).is_moe):
         return
     tp, etp = reading.layout.get("tp", 1), reading.integer("expert_tensor_parallel_size")
+    if reading.flag("moe_tp_extend_ep"):  # MindSpeed: ranks of TP hold whole experts
+        reading.option("ep", reading.layout.get("ep", 1) * tp, "expert_model_parallel_size", "moe_tp_extend_ep")
+        etp = 1
     reading.option("etp", tp if etp is None else etp, "expert_tensor_parallel_size")
     if etp is None and tp > 1:
         reading.assume(f"experts are split by TP {tp} as the dense layers are, Megatron-LM's default")
