@@ -10,7 +10,16 @@ import pytest
 
 from gpuscale import estimate_launch, read_launch
 from gpuscale.errors import GpuscaleError, InputError
-from gpuscale.launch import commands, shell, shell_arithmetic, shell_syntax
+from gpuscale.launch import (
+    commands,
+    shell,
+    shell_arithmetic,
+    shell_flow,
+    shell_outputs,
+    shell_state,
+    shell_syntax,
+    shell_words,
+)
 from gpuscale.launch.sources import launches
 
 KINDS = Path(__file__).parent / "data" / "launch" / "kinds"
@@ -135,7 +144,7 @@ def test_arguments_that_a_kind_needs_are_asked_for_and_taken_when_assumed(name, 
 
 # --- the shell reader and these kinds
 
-READER = (shell, shell_syntax, shell_arithmetic, commands)
+READER = (shell, shell_flow, shell_outputs, shell_words, shell_state, shell_syntax, shell_arithmetic, commands)
 COVERED = 0.90
 
 

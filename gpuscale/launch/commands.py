@@ -13,7 +13,8 @@ from typing import NamedTuple
 from gpuscale.errors import InputError
 from gpuscale.launch.job_files import Started
 from gpuscale.launch.settings import Said, Setting, Source, Span
-from gpuscale.launch.shell import REST, Shell, State, fields_at, known, mark, split, unset_in
+from gpuscale.launch.shell import Shell
+from gpuscale.launch.shell_state import REST, State, fields_at, known, mark, split, unset_in
 from gpuscale.launch.starters import (
     AS_TORCHRUN,
     FILE_TOOLS,

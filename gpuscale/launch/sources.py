@@ -22,7 +22,8 @@ from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import LOOP, UNTOUCHED, Configured, python_sources
 from gpuscale.launch.python_state import COMMAND_LINE, NAMING
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Settings, Source
-from gpuscale.launch.shell import MAX_LEVELS, Shell, known
+from gpuscale.launch.shell import MAX_LEVELS, Shell
+from gpuscale.launch.shell_state import known
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, Traced, untraced
 
