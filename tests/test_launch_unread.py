@@ -98,6 +98,16 @@ def test_words_of_names_say_what_a_setting_changes(setting, option):
     assert found.option == option
 
 
+@pytest.mark.parametrize(
+    ("setting", "option"),
+    [("optimizer_name", "optimizer"), ("sharding_name", "zero"), ("data.seq_len", "seq"), ("logits_fp32", "precision"),
+     ("data_parallel_size", ""), ("dataset_name", None), ("data.seed", None), ("log_level", None), ("nvme_path", None)],
+)  # fmt: skip
+def test_no_list_of_a_tool_hides_what_the_words_of_a_name_say(setting, option):
+    found = concern(load_tool("transformers"), setting, 4)
+    assert (found.option if found else None) == option
+
+
 HARMLESS = """
 learning_rate optim.lr optimizer.betas eval_batch_size evaluation.seq_length save_optimizer_state
 checkpoint_interval checkpoint.export_dtype log_loss_every wandb.project data.dataset_name
