@@ -79,7 +79,7 @@ SAMPLES = [
     (*SMALL, "--why", "zero=0,tp=1,pp=1"),
     ("plan", "--model", "mixtral-8x7b", "--gpus", "32", "--cluster", "h200-hgx"),
     (*SMALL, "--risk", "0.9", "--top", "3"),
-    (*SMALL, "--find", "mbs", "--top", "1"),
+    ("plan", "--model", "llama3.1-8b", "--gpus", "16", "--find", "mbs", "--top", "1"),
     ("plan", "--recipe", "llama3-8b-8gpu-h100-bf16", "--top", "1"),
     (*SMALL, "--max-step-time", "0.001"),
     (*SMALL[:-1], "4,16", "--gpu-hour-price", "2", "--train-tokens", "1T", "--min-mfu", "45", "--zero", "0,1"),
