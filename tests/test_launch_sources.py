@@ -88,6 +88,11 @@ FOLLOWED = [
     ("X=$(seq 0 3 | tr '\\n' , | sed -E 's/(,)$/;/;2p')\npython t.py --x $X --y $'a\\'b'",
      {"x": "0,1,2,3;", "y": "a'b"}),
     ("echo 'N=$1' > e.sh; set -- 5; . ./e.sh 7\npython t.py --n $N --m $1", {"n": "7", "m": "5"}),
+    ("IFS=:, read -r A B C <<< ' 1:2 3, 4 ,5 '; read D E F <<< '  6   7'\n"
+     "python t.py --a $A --b $B --c $C --d $D --e $E$F",
+     {"a": "1", "b": ["2", "3"], "c": ["4", ",5"], "d": "6", "e": "7"}),
+    ("set -- -t 4; while getopts t: o; do T=$OPTARG; done; getopts t: o || N=$?\npython t.py --t $T --n $N",
+     {"t": "4", "n": "1"}),
     ("n=0; while [ $n -lt 4 ]; do n=$((n+1)); python t.py --x 1; [ $n = 1 ] && break; done", {"x": "1"}),
 ]  # fmt: skip
 """Statements as bash follows them: each value is bash's own."""
@@ -566,3 +571,19 @@ def test_dumped_arguments_are_read_and_the_last_list_counts(tmp_path):
 def test_a_namespace_is_read(tmp_path):
     source = document(tmp_path, "a.out", "x Namespace(tp=8, a='b, c', l=[1, 2], d=torch.float16, n=None)\n")
     assert values(source) == {"tp": "8", "a": "b, c", "l": "[1, 2]", "d": "torch.float16", "n": "None"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat > a.yml <<EOF\n" + "a: $b ${c}\n" * 90_000 + "EOF",
+        "cat > a.yml <<'EOF'\n" + "a: b\n" * 190_000 + "EOF\nsed -i 's/a/b/g' a.yml",
+        "for i in $(seq 900); do mapfile -t A < <(seq 20000); done",
+        "x='" + "a" * 499 + "'; for i in $(seq 900); do [[ $x =~ [a]+[a]+b ]]; done",
+        "x='" + "a" * 400 + "'; for i in $(seq 900); do echo $x | grep -q 'a[a]+[a]+b'; done",
+        "x='" + "a" * 200 + "'; for i in $(seq 900); do y=$(echo $x | sed 's/[a]*[a]*b/c/'); done",
+    ],
+)
+def test_what_takes_long_to_follow_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match="too long to follow"):
+        commands(tmp_path, text + "\npython t.py --x 1")

@@ -23,7 +23,6 @@ from gpuscale.launch.shell_state import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     State,
-    Value,
     fields_at,
     known,
     listed,
@@ -106,7 +105,7 @@ class Shell(Flow):
             inner = state.copy() if one.subshell else state
             self.redirected(one.redirects, inner, lambda: self.run(one.body, inner))
             state.texts, state.status = inner.texts, inner.status
-        elif isinstance(one, Test) or (isinstance(one, Simple) and _first_word(one) in {"[", "test"}):
+        elif isinstance(one, Test) or (isinstance(one, Simple) and one.name in {"[", "test"}):
             self.truth(one, state)
         else:
             follow: Mapping[type, Callable[[Any, State], object]] = {
@@ -145,7 +144,6 @@ class Shell(Flow):
 
     def simple(self, one: Simple, state: State) -> None:
         """Follow a command."""
-        first, plain = next(iter(one.words), EMPTY), [word for word in one.words if isinstance(word, Traced)]
         if not one.words:
             self._substituted = "0"
             for assignment in one.assignments:
@@ -154,20 +152,17 @@ class Shell(Flow):
             if one.redirects and not one.assignments:
                 self.show(self._read_by(one.redirects, state))  # `$(< file)`
             return
-        name = first.text if isinstance(first, Traced) else ""
-        if name in DECLARING:
-            self._declare(one, name, state)
+        if one.name in DECLARING:
+            self._declare(one, one.name, state)
             return
-        fields = self.fields(plain, state)
+        fields = self.fields([word for word in one.words if isinstance(word, Traced)], state)
         inner = state.copy() if one.assignments else state
         for assignment in one.assignments:
             self.assign(assignment, inner)
         if not fields:
             return
         name = PurePosixPath(fields[0].text).name
-        state.status = {"false": "1", "true": "0"}.get(
-            name, "" if name in QUESTIONS else "ok" if name not in QUIET else "0"
-        )
+        state.status = "1" if name == "false" else "" if name in QUESTIONS else "0" if name in QUIET else "ok"
         if fields[0].text in state.functions:
             names = {it.name: state.variables.get(it.name) for it in one.assignments}
             inner.status = state.status
@@ -191,16 +186,13 @@ class Shell(Flow):
             if isinstance(it.target, Traced)
         )  # fmt: skip
         if printed is None and not self._builtin(fields, state, read, self.separators(inner)):
-            environment = {it.name: self._as_text(inner.variables.get(it.name)) for it in one.assignments}
+            environment = {it.name: joined(listed(inner.variables.get(it.name)), " ") for it in one.assignments}
             if not self._printing:
                 self.command(inner, fields, environment, read)
         elif printed is None and (own or fields[0].text in QUIET):
             return
         if not elsewhere:
             self.show(printed)
-
-    def _as_text(self, value: Value | None) -> Traced:
-        return value if isinstance(value, Traced) else joined(listed(value), " ")
 
     def _declare(self, one: Simple, name: str, state: State) -> None:
         words = [word.text for word in one.words[1:] if isinstance(word, Traced)]
@@ -294,15 +286,18 @@ class Shell(Flow):
     def _call(self, body: tuple[Statement, ...], arguments: tuple[Traced, ...], state: State) -> None:
         before, local, state.local = (state.positional, state.rest), state.local, {}
         state.take(arguments)
-        with self._left(state, "return", next(reversed(self.calls), NOWHERE)):
-            self.run(body, state)
+        self._until_return(partial(self.run, body), state, self.calls[-1])
         state.positional, state.rest = before
-        state.ended = "" if state.ended == "return" else state.ended
         for name in state.local:
             state.names.pop(name, None)
             state.counted.discard(name)
         restore(state.local, state)
         state.local = local
+
+    def _until_return(self, follow: Callable[[State], object], state: State, at: int) -> None:
+        with self._left(state, "return", at):
+            follow(state)
+        state.ended = "" if state.ended == "return" else state.ended
 
     def _source(self, rest: list[Traced], state: State) -> None:
         name = rest[0].text
@@ -311,16 +306,14 @@ class Shell(Flow):
         before = state.positional, state.rest
         if len(rest) > 1:
             state.take(rest[1:])
-        with self._left(state, "return", fields_at(rest)):
-            if path is not None:
-                self.run_file(path, state)
-            elif text is not None:
-                self.run_text(text, state)
-            elif not re.search(r"activate|bashrc|profile|conda|modules?\b|spack|lmod", name):
-                self.missing.append((name, fields_at(rest)))
+        if path is not None:
+            self._until_return(partial(self.run_file, path), state, fields_at(rest))
+        elif text is not None:
+            self._until_return(partial(self.run_text, text), state, fields_at(rest))
+        elif not re.search(r"activate|bashrc|profile|conda|modules?\b|spack|lmod", name):
+            self.missing.append((name, fields_at(rest)))
         if len(rest) > 1:
             state.positional, state.rest = before
-        state.ended = "" if state.ended == "return" else state.ended
 
     def _getopts(self, words: list[str], state: State) -> bool:
         """Follow `getopts LETTERS NAME`; return whether there is one more option."""
@@ -369,17 +362,11 @@ class Shell(Flow):
         if listed:
             state.variables[names[-1] if names else "REPLY"] = tuple(split(line, separators))
             return
-        for number, name in enumerate(names):
-            parts = split(line, separators)
-            state.variables[name] = parts[0] if parts else EMPTY
-            if number == len(names) - 1:
-                blanks = "".join(it for it in separators if it.isspace())
-                kept = line.text.strip(blanks) if blanks else line.text
-                at = line.text.find(kept)
-                state.variables[name] = line.cut(at, at + len(kept))
-            elif parts:
-                line = line.cut(line.text.find(parts[0].text) + len(parts[0].text))
-                line = line.cut(1) if line.text[:1] and not line.text[0].isspace() else line
+        blanks = "".join(it for it in separators if it.isspace())
+        start = len(line.text) - len(line.text.lstrip(blanks)) if blanks else 0
+        parts = split(line.cut(start), separators, len(names) - 1)
+        for name, part in zip(names, [*parts, *[EMPTY] * len(names)], strict=False):
+            state.variables[name] = part.cut(0, len(part.text.rstrip(blanks))) if blanks else part
 
 
 def _forget(name: str, rest: list[Traced], state: State) -> None:
@@ -397,7 +384,3 @@ def _forget(name: str, rest: list[Traced], state: State) -> None:
         state.shift(int(rest[0].text[:6]) if rest and rest[0].text.isdecimal() else 1)
     elif name == "set" and rest and rest[0].text == "--":
         state.take(rest[1:])
-
-
-def _first_word(one: Simple) -> str:
-    return one.words[0].text if one.words and isinstance(one.words[0], Traced) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as operators
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,14 +34,14 @@ from gpuscale.launch.shell_syntax import (
     Test,
     passed,
 )
-from gpuscale.launch.traced import Traced, joined, untraced
+from gpuscale.launch.traced import Traced, untraced
 
 MAX_TURNS = 1000
 MAX_LOOP_STEPS = 8000
 """Turns of a loop, and statements in them, that are followed."""
 _ARGUMENTS = (['"$@"'], ["$@"], ["$*"], ['"${@}"'], ["${@}"])
 _ALTERNATIVES = re.compile(r"\^?\(?([\w.:+-]+(?:\|[\w.:+-]+)+)\)?\$?")
-_COMPARING = ("=", "==", "!=", "=~", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef")
+_COMPARING = ["=", "==", "!=", "=~", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"]
 
 
 class Flow(Outputs):
@@ -70,10 +71,9 @@ class Flow(Outputs):
     def _has_default(self, one: Branches, state: State) -> bool:
         """Whether an `if` ends in an `else` that goes on: what runs without arguments."""
         condition, body = one.arms[-1]
-        names = [
-            it.words[0].text for it in body if isinstance(it, Simple) and it.words and isinstance(it.words[0], Traced)
-        ]
-        return not condition and not {"exit", "return", *state.functions} & set(names)
+        return not condition and not {"exit", "return", *state.functions} & {
+            it.name for it in body if isinstance(it, Simple)
+        }
 
     def _ends(self, body: Sequence[Statement], state: State) -> bool:
         """Whether a branch leaves the script; nothing of it counts."""
@@ -174,7 +174,11 @@ class Flow(Outputs):
     def _count_by(self, one: Loop, part: int, state: State) -> bool | None:
         """Follow the beginning, the condition or the end of a turn of a C loop."""
         text = (one.words or ())[part]
-        count = self.arithmetic(text, state) if text.text.strip() else 1
+        return self.counts(text, state) if text.text.strip() else True
+
+    def counts(self, text: Traced, state: State) -> bool | None:
+        """Return whether an expression counts to more or less than nothing."""
+        count = self.arithmetic(text, state)
         return None if count is None else bool(count)
 
     def _for(self, one: Loop, state: State) -> None:
@@ -224,12 +228,9 @@ class Flow(Outputs):
     def _lose(self, state: State, after: State, at: int, names: Iterable[str] = ()) -> None:
         """Go on after turns of which it is not known how many there are: what they change is not known."""
         for name in names or differing(state, after):
-            lists = option_words(state.variables.get(name)), option_words(after.variables.get(name))
-            both = isinstance(after.variables.get(name), tuple)
-            state.variables[name] = mark(name)
-            if lists[0] is not None and lists[1] is not None and any(lists):
-                both_of = mixed(lists[0], lists[1], mark(name))
-                state.variables[name] = tuple(both_of) if both else joined(both_of, " ")
+            one, two = state.variables.get(name), after.variables.get(name)
+            both = mixed(one, two, mark(name)) if option_words(one) or option_words(two) else None
+            state.variables[name] = mark(name) if both is None else both
             state.unknown.setdefault(name, f"takes several values in a loop ({self.place(at)})")
         state.texts, state.functions = after.texts, after.functions
 
@@ -246,11 +247,9 @@ class Flow(Outputs):
                 one, two = state.variables.get(name), other.variables.get(name)
                 if same(one, two):
                     continue
-                lists = option_words(one), option_words(two)
-                if lists[0] is not None and lists[1] is not None:
-                    both_of = mixed(lists[0], lists[1], mark(asked or "condition"))
-                    both = isinstance(one or two, tuple)
-                    state.variables[name] = tuple(both_of) if both else joined(both_of, " ")
+                both = mixed(one, two, mark(asked or "condition"))
+                if both is not None:
+                    state.variables[name] = both
                     continue
                 values = [said(value) for value in (one, two) if not same(value, mark(asked))]
                 differ[name] = " or ".join(dict.fromkeys(values))
@@ -297,10 +296,9 @@ class Flow(Outputs):
 
     def _truth(self, one: Statement, state: State, otherwise: bool | None) -> bool | None:
         if isinstance(one, Test):
-            count = self.arithmetic(one.text, state) if one.arithmetic else None
+            value = self.counts(one.text, state) if one.arithmetic else None
             state.status = ""
-            known_count = None if count is None else bool(count)
-            return known_count if one.arithmetic else self.test(_test_words(one.text), state, double=True)
+            return value if one.arithmetic else self.test(_test_words(one.text), state, double=True)
         if isinstance(one, Chain):
             return self._truth_of_chain(one, state, otherwise)
         if isinstance(one, Pipe) and one.negated and len(one.parts) == 1:
@@ -310,11 +308,10 @@ class Flow(Outputs):
             inner = state.copy() if one.subshell else state
             self.run(one.body[:-1], inner)
             return self.truth(one.body[-1], inner, otherwise=otherwise) if one.body and not inner.ended else None
-        words = [word for word in one.words if isinstance(word, Traced)] if isinstance(one, Simple) else []
-        name = words[0].text if words else ""
-        if name in {"[", "test"}:
+        if isinstance(one, Simple) and one.name in {"[", "test"}:
             state.status = ""
-            return self.test(words[1:-1] if name == "[" else words[1:], state)
+            words = [word for word in one.words[1:] if isinstance(word, Traced)]
+            return self.test(words[:-1] if one.name == "[" else words, state)
         self.step(one, state)
         return {"": None, "ok": otherwise}.get(state.status, state.status == "0")
 
@@ -351,7 +348,7 @@ class Flow(Outputs):
             name = found[1]
             if name and not name.isdecimal() and name not in state.unknown and name not in state.variables:
                 self._unset.add(name)
-                self._asked.add(name)
+                self.asked.add(name)
                 return ""
             return found[0]
 
@@ -396,7 +393,7 @@ class _Testing:
             self.at += self._next() == ")"
         else:
             value = self._primary()
-        return value if value is None or not negated else not value
+        return None if value is None else value is not negated
 
     def _primary(self) -> bool | None:
         if self.at >= len(self.words):
@@ -441,6 +438,7 @@ class _Testing:
         return self._counted(one.strip(), operator, two.strip())
 
     def _fits(self, text: str, pattern: str) -> bool | None:
+        self.shell.search(text, pattern)
         found = matched(text, pattern)
         if found:
             self.state.variables["BASH_REMATCH"] = tuple(untraced(it or "") for it in (found[0], *found.groups()))
@@ -452,12 +450,7 @@ class _Testing:
                 return False
             one, two = (re.sub(r"^(-?)0+(?=\d)", r"\1", it) for it in (one, two))
         low, high = self.shell.count(one, self.state), self.shell.count(two, self.state)
-        if low is None or high is None:
-            return None
-        return {
-            "-eq": low == high, "-ne": low != high, "-lt": low < high, "-le": low <= high, "-gt": low > high,
-            "-ge": low >= high,
-        }[operator]  # fmt: skip
+        return None if low is None or high is None else bool(getattr(operators, operator[1:])(low, high))
 
 
 def _test_words(text: Traced) -> list[Traced]:

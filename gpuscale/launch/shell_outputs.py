@@ -65,6 +65,7 @@ class Outputs(Words):
             elif one.operator == "<(":
                 read = self.output(one.target, state)
                 read = joined([read, untraced("\n")]) if known(read.text) else None
+            self.grow(len(read.text) if read is not None and read is not state.input else 0)
         return read
 
     def output(self, text: Traced, state: State) -> Traced:
@@ -151,7 +152,10 @@ class Outputs(Words):
 
     def _searched(self, words: list[Traced], state: State, read: Traced | None) -> Traced | None:
         """Follow `grep` in a known text."""
-        found = _searched([it.text for it in words], read.text) if read is not None else None
+        if read is None:
+            return None
+        self.search(read.text, " ".join(it.text for it in words))
+        found = _searched([it.text for it in words], read.text)
         if found is None:
             return _filtered("grep", words, read)
         state.status = str(int(not found))
@@ -195,6 +199,7 @@ class Outputs(Words):
         in_place = any(it.text.startswith("-i") for it in words)
         if text is None or not scripts:
             return None
+        self.search(text.text, " ".join(scripts))
         made = edited(text, scripts, quiet=any(re.match(r"-\w*n", it.text) for it in words), extended=any(
             re.match(r"-i?[nsz]*[Er]|--regexp-extended", it.text) for it in words))  # fmt: skip
         if made is None:

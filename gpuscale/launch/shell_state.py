@@ -29,12 +29,18 @@ REST = re.compile(r"\$\{@(\d{1,9})\}")
 _FLAG = re.compile(r"--?[A-Za-z]")
 
 
-def split(text: Traced, separators: str = BLANKS) -> list[Traced]:
-    """Split into fields as IFS has them: blanks together end a field, another separator ends one each."""
+def split(text: Traced, separators: str = BLANKS, most: int = MAX_CHARACTERS) -> list[Traced]:
+    """Split into fields as IFS has them: blanks together end a field, another separator ends one each.
+
+    Args:
+        most: after so many fields what is left stays as it is.
+    """
     blank, other = (re.escape("".join(it for it in separators if it.isspace() is one)) for one in (True, False))
     ends = rf"[{blank}]*[{other}][{blank}]*|[{blank}]+" if blank and other else f"[{other}]" if other else f"[{blank}]+"
     found, at = list[Traced](), 0
     for end in re.finditer(ends, text.text) if separators else ():
+        if len(found) == most:
+            break
         found += [text.cut(at, end.start())] if end.start() > at or (end.start() == at and not end[0].isspace()) else []
         at = end.end()
     return [*found, text.cut(at)] if at < len(text.text) else found
@@ -76,15 +82,12 @@ def listed(value: Value | None) -> list[Traced]:
 
 def same(one: Value | None, two: Value | None) -> bool:
     """Whether two values hold the same texts."""
-    if type(one) is not type(two):
-        return False
-    return [it.text for it in listed(one)] == [it.text for it in listed(two)]
+    return type(one) is type(two) and [it.text for it in listed(one)] == [it.text for it in listed(two)]
 
 
 def said(value: Value | None) -> str:
     """Return a value as messages have it."""
-    text = " ".join(it.text for it in listed(value))[:40]
-    return text if value is not None and text else "empty" if value is not None else "not set"
+    return "not set" if value is None else " ".join(it.text for it in listed(value))[:40] or "empty"
 
 
 def option_words(value: Value | None) -> list[Traced] | None:
@@ -96,8 +99,11 @@ def option_words(value: Value | None) -> list[Traced] | None:
     return list(value) if isinstance(value, tuple) else None
 
 
-def mixed(one: list[Traced], two: list[Traced], unknown: Traced) -> list[Traced]:
-    """Return two lists of options as one: what both hold stays, of all else the values are not known."""
+def mixed(first: Value | None, second: Value | None, unknown: Traced) -> Value | None:
+    """Return two lists of options as one, None where one is none: what both hold stays, else values are not known."""
+    one, two = option_words(first), option_words(second)
+    if one is None or two is None:
+        return None
     same = 0
     while same < min(len(one), len(two)) and one[same].text == two[same].text:
         same += 1
@@ -110,7 +116,7 @@ def mixed(one: list[Traced], two: list[Traced], unknown: Traced) -> list[Traced]
         group = groups[0].get(name) or groups[1][name]
         both = name in groups[0] and name in groups[1] and values[0] == values[1]
         found += group if both else [group[0], unknown] if _FLAG.match(group[0].text) else []
-    return found
+    return tuple(found) if tuple in {type(first), type(second)} else joined(found, " ")
 
 
 def _grouped(words: list[Traced]) -> dict[str, list[Traced]]:
@@ -169,8 +175,7 @@ class State:
     def copy(self) -> State:
         """Return a state that may go another way."""
         made = State()
-        for name, value in vars(self).items():
-            setattr(made, name, value.copy() if isinstance(value, dict | set) else value)
+        vars(made).update({name: it.copy() if isinstance(it, dict | set) else it for name, it in vars(self).items()})
         return made
 
     def text(self, name: str) -> Traced | None:
@@ -204,15 +209,14 @@ class State:
 
     def adopt(self, other: State) -> None:
         """Become another state."""
-        for name, value in vars(other).items():
-            setattr(self, name, value)
+        vars(self).update(vars(other))
 
 
 def restore(names: Mapping[str, Value | None], state: State) -> None:
     """Set variables as they were before."""
-    state.variables |= {name: value for name, value in names.items() if value is not None}
-    for name in [name for name, value in names.items() if value is None]:
+    for name, value in names.items():
         state.variables.pop(name, None)
+        state.variables |= {} if value is None else {name: value}
 
 
 def differing(one: State, two: State) -> list[str]:
@@ -231,6 +235,7 @@ class Following(ABC):
         ends: where `exit` was reached.
         cut: comments that end a command before lines that look like more of it.
         followed: scripts, in the order in which they were first met.
+        asked: variables that conditions asked for and nobody sets.
         calls: where the functions that are followed now were called.
         choices: variable without a value -> the texts that conditions compare it with.
         origins: file that a command makes -> the file, not here, that it is made of.
@@ -263,7 +268,7 @@ class Following(ABC):
         self.steps = self.characters = self.depth = 0
         self._unset: set[str] = set()
         self._defaulting = False
-        self._asked: set[str] = set()
+        self.asked: set[str] = set()
         self._aside: list[State] = []
         self._capture: list[Traced | None] | None = None
         self._printing, self._substituted = False, "0"
@@ -274,9 +279,11 @@ class Following(ABC):
         if self.characters > MAX_CHARACTERS:
             raise InputError("script too long to follow", place=str(self.path))
 
-    def asked(self) -> list[str]:
-        """Return the variables that conditions asked for and nobody sets."""
-        return sorted(self._asked)
+    def search(self, text: str, pattern: str) -> None:
+        """Count what looking for a pattern in each line of a text costs."""
+        lines = text.split("\n")
+        longest = max(map(len, lines)) ** min(len(re.findall(r"[+*{]", pattern)), 3)
+        self.grow(len(text) + 20 * len(lines) + len(text) * longest // 1000)
 
     def line(self, at: int) -> tuple[str, int]:
         """Return file and line of a character; of one that no file holds the script and 0."""

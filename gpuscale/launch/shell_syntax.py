@@ -50,6 +50,12 @@ class Simple(NamedTuple):
     redirects: tuple[Redirect, ...]
     at: int
 
+    @property
+    def name(self) -> str:
+        """The command itself, as it stands."""
+        first = self.words[0] if self.words else None
+        return first.text if isinstance(first, Traced) else ""
+
 
 class Test(NamedTuple):
     """`[[ ... ]]` or `(( ... ))`: what stands inside."""
@@ -142,11 +148,19 @@ class Parser:
         """Return where in its file a character of the text stands."""
         return self.traced.at[at] if at < len(self.traced.at) else NOWHERE
 
+    def here(self, *texts: str) -> bool:
+        """Whether one of these texts stands here."""
+        return self.text.startswith(texts, self.at)
+
+    def unexpected(self, size: int) -> SyntaxProblem:
+        """Return that what stands here is no part of a script."""
+        return SyntaxProblem(f"{self.text[self.at : self.at + size]!r} is not expected here", self.at)
+
     def script(self) -> tuple[Statement, ...]:
         """Return all statements."""
         found = self.statements(())
         if self.at < len(self.text):
-            raise SyntaxProblem(f"{self.text[self.at : self.at + 10]!r} is not expected here", self.at)
+            raise self.unexpected(10)
         return found
 
     def statements(self, until: Sequence[str]) -> tuple[Statement, ...]:
@@ -157,17 +171,16 @@ class Parser:
         found: list[Statement] = []
         while True:
             self.lines()
-            if self.at >= len(self.text) or self.text[self.at] == ")" or self.text.startswith(_ENDS_ARM, self.at):
+            if self.at >= len(self.text) or self.here(")", *_ENDS_ARM):
                 break
             word = self.keyword()
             if word in until or word in _CLOSING:
                 break
             start, one = self.at, self.chain()
             self.blank()
-            background = self.text[self.at : self.at + 1] == "&"
+            background = self.here("&")
             found.append(Group((one,), True, (), self.origin(start)) if background else one)
-            if background or (self.text[self.at : self.at + 1] == ";" and not self.text.startswith(_ENDS_ARM, self.at)):
-                self.at += 1
+            self.at += background
         self.depth -= 1
         return tuple(found)
 
@@ -179,10 +192,10 @@ class Parser:
         assert found is not None
         self.at = found.end()
         escaped = self.text[max(0, found.start() - 2) : found.start()] in {"\\ ", "\\\t"}  # no backslash ends the line
-        stops = escaped or (self.text[self.at : self.at + 1] == "#" and "\n" in found[0])
+        stops = escaped or (self.here("#") and "\n" in found[0])
         if stops and _MORE.match(self.text, self.at):
             self.cut.append(self.origin(self.at))
-        if self.text[self.at : self.at + 1] == "#":
+        if self.here("#"):
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
 
@@ -190,9 +203,9 @@ class Parser:
         """Pass blanks and ends of lines; after a line stand the bodies of its heredocs."""
         while True:
             self.blank()
-            if self.text[self.at : self.at + 1] == "\n":
+            if self.here("\n"):
                 self.newline()
-            elif self.text[self.at : self.at + 1] == ";" and not self.text.startswith(_ENDS_ARM, self.at):
+            elif self.here(";") and not self.here(*_ENDS_ARM):
                 self.at += 1
             else:
                 return
@@ -219,7 +232,7 @@ class Parser:
 
     def keyword(self) -> str:
         """Return the plain word that stands here, without reading it."""
-        if self.text.startswith("((", self.at) or self.text.startswith("[[", self.at):
+        if self.here("((", "[["):
             return self.text[self.at : self.at + 2]
         found = re.compile(r"(?:[A-Za-z_]\w*|[{}!])(?=[\s;&|()<>]|$)").match(self.text, self.at)
         return found[0] if found else ""
@@ -227,7 +240,7 @@ class Parser:
     def expect(self, word: str) -> None:
         """Pass a word that has to stand here."""
         self.lines()
-        if self.keyword() != word and not self.text.startswith(word, self.at):
+        if not self.here(word):
             raise SyntaxProblem(f"`{word}` is missing", self.at)
         self.at += len(word)
 
@@ -235,12 +248,11 @@ class Parser:
         """Return the word that stands here, as it stands."""
         start = self.at
         while self.at < len(self.text):
-            letter = self.text[self.at]
-            if letter in " \t\n;&|()<>" or self.text.startswith("\r\n", self.at):
+            if self.here(*" \t\n;&|()<>", "\r\n"):
                 break
             self.at = passed(self.text, self.at)
         if self.at == start:
-            raise SyntaxProblem(f"{self.text[self.at : self.at + 10]!r} is not expected here", self.at)
+            raise self.unexpected(10)
         return self.traced.cut(start, self.at)
 
     # --- statements
@@ -268,9 +280,9 @@ class Parser:
         parts = [self.command()]
         while True:
             self.blank()
-            if self.text[self.at : self.at + 1] != "|" or self.text.startswith("||", self.at):
+            if not self.here("|") or self.here("||"):
                 break
-            self.at += 2 if self.text.startswith("|&", self.at) else 1
+            self.at += 1 + self.here("|&")
             self.lines()
             parts.append(self.command())
         return Pipe(tuple(parts), negated, self.origin(start)) if negated or len(parts) > 1 else parts[0]
@@ -288,7 +300,7 @@ class Parser:
             made: Statement = compound[word]()
             redirects = self.redirects()
             return Group((made,), False, redirects, self.origin(start)) if redirects else made
-        if word == "{" or self.text[self.at : self.at + 1] == "(":
+        if word == "{" or self.here("("):
             self.at += 1
             body = self.statements(("}",))
             self.expect("}" if word == "{" else ")")
@@ -311,9 +323,7 @@ class Parser:
         redirects: list[Redirect] = []
         while True:
             self.blank()
-            if self.at >= len(self.text) or self.text[self.at] in "\n;|)":
-                break
-            if self.text[self.at] == "&" and not self.text.startswith("&>", self.at):
+            if self.at >= len(self.text) or self.here(*"\n;|)") or (self.here("&") and not self.here("&>")):
                 break
             if re.compile(r"\d+[<>]").match(self.text, self.at) or _OPERATOR.match(self.text, self.at):
                 redirects += self.redirects()
@@ -322,12 +332,12 @@ class Parser:
             found = _ASSIGNED.match(self.text, self.at) if not words or declaring else None
             if found:
                 (words or assigned).append(self.assignment(found))
-            elif self.text[self.at] == "(":
+            elif self.here("("):
                 raise SyntaxProblem("`(` is not expected here", self.at)
             else:
                 words.append(self.word())
         if self.at == start:
-            raise SyntaxProblem(f"{self.text[self.at : self.at + 10]!r} is not expected here", self.at)
+            raise self.unexpected(10)
         return Simple(tuple(assigned), tuple(words), tuple(redirects), self.origin(start))
 
     def assignment(self, found: re.Match[str]) -> Assignment:
@@ -335,7 +345,7 @@ class Parser:
         start, self.at = self.at, found.end()
         key = self.traced.cut(found.start(2) + 1, found.end(2) - 1) if found[2] else None
         value: Traced | tuple[Traced, ...]
-        if self.text[self.at : self.at + 1] == "(":
+        if self.here("("):
             self.at += 1
             values: list[Traced] = []
             cut = len(self.cut)
@@ -343,16 +353,16 @@ class Parser:
                 self.lines()
                 if self.at >= len(self.text):
                     raise SyntaxProblem("a list without its `)`", start)
-                if self.text[self.at] == ")":
+                if self.here(")"):
                     self.at += 1
                     break
-                if self.text[self.at] in "&|;<>(":  # a placeholder such as <PATH>
+                if self.here(*"&|;<>("):  # a placeholder such as <PATH>
                     self.at += 1
                     continue
                 values.append(self.word())
             value = tuple(values)
             del self.cut[cut:]  # a list goes on over ends of lines
-        elif self.at >= len(self.text) or self.text[self.at] in " \t\r\n;&|)<>":
+        elif self.at >= len(self.text) or self.here(*" \t\r\n;&|)<>"):
             value = self.traced.cut(self.at, self.at)
         else:
             value = self.word()
@@ -369,10 +379,10 @@ class Parser:
                 return tuple(found)
             self.at = operator.end()
             self.blank()
-            if self.at >= len(self.text) or self.text[self.at] in "\n;|":
+            if self.at >= len(self.text) or self.here(*"\n;|"):
                 continue
-            if self.text[self.at] in "()&<>":  # process substitution, a placeholder
-                inside = self.text.startswith((">(", "<("), self.at)
+            if self.here(*"()&<>"):  # process substitution, a placeholder
+                inside = self.here(">(", "<(")
                 start, self.at = self.at, passed(self.text, self.at + inside)
                 if operator[0] == "<" and inside:
                     found.append(Redirect("<(", self.traced.cut(start + 2, self.at - 1)))
@@ -421,10 +431,10 @@ class Parser:
             patterns: list[Traced] = []
             while True:
                 self.blank()
-                if self.text[self.at : self.at + 1] in {"(", "|"}:
+                if self.here("(", "|"):
                     self.at += 1
                     continue
-                if self.text[self.at : self.at + 1] == ")":
+                if self.here(")"):
                     self.at += 1
                     break
                 patterns.append(self.word())
@@ -442,12 +452,9 @@ class Parser:
         name = ""
         words: tuple[Traced, ...] | None = None
         condition: tuple[Statement, ...] = ()
-        if kind in {"for", "select"} and self.text.startswith("((", self.at):
+        if kind in {"for", "select"} and self.here("(("):
             kind, inside, self.at = "c", self.at + 2, passed(self.text, self.at)
-            ends = [
-                inside - 1,
-                *(one.start() for one in re.finditer(";", self.text[: self.at]) if one.start() >= inside),
-            ]
+            ends = [inside - 1, *(at for at in range(inside, self.at) if self.text[at] == ";")]
             words = tuple(self.traced.cut(one + 1, two) for one, two in pairwise([*ends, self.at - 2]))
             if len(words) != 3:
                 raise SyntaxProblem("a loop that counts has three parts", start)
@@ -458,7 +465,7 @@ class Parser:
                 self.at += 2
                 listed: list[Traced] = []
                 self.blank()
-                while self.at < len(self.text) and self.text[self.at] not in "\n;":
+                while self.at < len(self.text) and not self.here(*"\n;"):
                     listed.append(self.word())
                     self.blank()
                 words = tuple(listed)
@@ -477,7 +484,7 @@ class Parser:
         self.blank()
         name = self.word().text
         self.blank()
-        if self.text[self.at : self.at + 1] == "(":
+        if self.here("("):
             self.at = self.text.find(")", self.at) + 1 or len(self.text)
         return self.defined(name, start)
 

@@ -32,6 +32,7 @@ _LITERAL = re.compile(r"[^\\'\"$`]+")
 _IN_QUOTES = re.compile(r"[^\\\"$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]", re.ASCII)
 _PARAMETER = re.compile(r"(!?)(#?)([A-Za-z_]\w*|\d+|[@*#?!$-])(?:\[([^\]]*)\])?(.*)", re.ASCII | re.DOTALL)
+_WHOLE_LIST = re.compile(r"\$\{[A-Za-z_]\w*\[@\]\}|\$@|\$\{@\}")
 _CHOICE = re.compile(r"\w[\w.:+-]{0,59}")
 _HERE = ("PWD", "OLDPWD", "SLURM_SUBMIT_DIR", "BASH_SOURCE")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "e": "\x1b"}
@@ -171,8 +172,7 @@ class Words(Following):
         text = word.text
         end = passed(text, at)
         if text[at] == "`":
-            inside = word.cut(at + 1, end - 1)
-            return [self.output(inside, state)], False, end
+            return [self.output(word.cut(at + 1, end - 1), state)], False, end
         if text.startswith("$((", at) and text[end - 2 : end] == "))":
             inside = word.cut(at + 3, end - 2)
             value = self.arithmetic(inside, state)
@@ -283,7 +283,7 @@ class Words(Following):
             return [] if absent else self._expand(rest, state, splitting=False), True
         if not absent:
             return values, several
-        default = joined(self._expand(rest, state, splitting=False), " ")
+        default = self.text(rest, state)
         self.defaults.setdefault(name, (default.text, rest.at[0] if rest.at else NOWHERE))
         if sign == "=":
             state.variables[name] = default
@@ -295,9 +295,8 @@ class Words(Following):
         if not known(value.text):
             return value
         if rest in {"^^", ",,", "^", ","}:
-            size = len(value.text) if len(rest) > 1 else 1
-            first = value.text[:size]
-            return untraced((first.upper() if "^" in rest else first.lower()) + value.text[size:])
+            first = value.text if len(rest) > 1 else value.text[:1]
+            return untraced((first.upper() if "^" in rest else first.lower()) + value.text[len(first) :])
         if rest.startswith(":"):
             return value.cut(*self._slice(operation, len(value.text), state))
         ends = re.match(r"##?|%%?", rest)
@@ -352,11 +351,11 @@ class _Expansion:
                 at = self.quotation(word, at)
             else:
                 values, several, at = self.shell.dollar(word, at, self.state)
-                self.shell.grow(sum(len(value.text) for value in values))
+                self.shell.grow(sum(len(value.text) for value in values) + 16)
                 self.values(values, several)
-        if self.quoted and len(self.fields) == 1 and not joined(self.fields[0]).text and _only_list(text):
-            return []
-        return [joined(field) for field in self.fields]
+        found = [joined(field) for field in self.fields]
+        nothing = self.quoted and len(found) == 1 and not found[0].text and _WHOLE_LIST.fullmatch(text)
+        return [] if nothing else found
 
     def add(self, piece: Traced) -> None:
         if self.fresh:
@@ -409,10 +408,6 @@ def unescaped(text: str) -> Traced:
         return chr(int(one[1:], 16)) if one[0] == "x" and one[1:] else _ESCAPES.get(one, one)
 
     return untraced(re.sub(r"\\(x[0-9a-fA-F]{1,2}|.)", meant, text, flags=re.DOTALL))
-
-
-def _only_list(text: str) -> bool:
-    return re.fullmatch(r"\$\{[A-Za-z_]\w*\[@\]\}|\$@|\$\{@\}", text) is not None
 
 
 def _trimmed(value: Traced, pattern: str, how: str) -> Traced:
