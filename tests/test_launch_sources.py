@@ -93,6 +93,15 @@ FOLLOWED = [
      {"a": "1", "b": ["2", "3"], "c": ["4", ",5"], "d": "6", "e": "7"}),
     ("set -- -t 4; while getopts t: o; do T=$OPTARG; done; getopts t: o || N=$?\npython t.py --t $T --n $N",
      {"t": "4", "n": "1"}),
+    ("shopt -s nocasematch; [[ AB == a* && xAB =~ ^Xa ]] && a=1; case FOO in foo) b=2;; esac; shopt -u nocasematch\n"
+     "[[ AB == a* ]] || c=3\npython t.py --a $a --b $b --c $c", {"a": "1", "b": "2", "c": "3"}),
+    ("shopt -s extglob\nv=aaab; [[ $v == +(a|b) && $v == !(aaa) && ab12 == ?(ab)+([0-9]) ]] && a=1\n"
+     "case $v in @(c|d*)) b=1;; @(a*|x)) b=2;; esac; python t.py --a $a --b $b --c ${v##+(a)} --d ${v/+(a)/c}",
+     {"a": "1", "b": "2", "c": "b", "d": "cb"}),
+    ("set -o pipefail; false | true; a=$?; set +o pipefail; false | true; b=$?; let 'c=0' || d=4\n"
+     "python t.py --a $a --b $b --d $d", {"a": "1", "b": "0", "d": "4"}),
+    ("declare -l x=AB; declare -u y; y=${x}c; z=De; python t.py --x $x --y $y --z ${z@U} --s $(seq -s, -w 9 10)",
+     {"x": "ab", "y": "ABC", "z": "DE", "s": "09,10"}),
     ("n=0; while [ $n -lt 4 ]; do n=$((n+1)); python t.py --x 1; [ $n = 1 ] && break; done", {"x": "1"}),
 ]  # fmt: skip
 """Statements as bash follows them: each value is bash's own."""

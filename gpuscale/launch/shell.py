@@ -130,7 +130,7 @@ class Shell(Flow):
 
     def pipe(self, one: Pipe, state: State) -> None:
         """Follow a pipeline: what a part writes, the next may read."""
-        text, inner = state.input, state
+        text, inner, statuses = state.input, state, list[str]()
         for part in one.parts:
             inner = state.copy() if len(one.parts) > 1 else state
             inner.input = text
@@ -140,7 +140,9 @@ class Shell(Flow):
             else:
                 text = self.captured(follow)
             state.texts = inner.texts
-        state.status = inner.status if not one.negated else {"0": "1", "": "", "ok": "ok"}.get(inner.status, "0")
+            statuses.insert(0, inner.status)
+        status = next((it for it in statuses if it not in {"0", "ok"} and "pipefail" in state.options), statuses[0])
+        state.status = {"0": "1", "": "", "ok": "ok"}.get(status, "0") if one.negated else status
 
     def simple(self, one: Simple, state: State) -> None:
         """Follow a command."""
@@ -223,7 +225,8 @@ class Shell(Flow):
         """Begin with a variable that is declared: in a function it is the function's own."""
         if how in {"local", "declare", "typeset"} and self.calls and "g" not in flags:
             state.local.setdefault(name, state.variables.get(name))
-        state.counted |= {name} if "i" in flags else set()
+        kind = re.search("[ilu]", flags)
+        state.kinds |= {name: kind[0]} if kind else {}
         if "A" in flags and not isinstance(state.variables.get(name), dict):
             state.variables[name] = {}
 
@@ -247,12 +250,14 @@ class Shell(Flow):
         elif name in {"eval", "let", "getopts"}:
             follow: Mapping[str, Callable[[], object]] = {
                 "eval": lambda: self.run_text(joined(rest, " "), state),
-                "let": lambda: [self.arithmetic(it, state) for it in rest],
+                "let": lambda: [self.arithmetic(it, state) for it in rest][-1:] != [0],
                 "getopts": lambda: self._getopts([it.text for it in rest], state),
             }
             more = follow[name]()
-            state.status = str(int(not more)) if name == "getopts" else state.status
-        elif name in {"unset", "shift", "set", *_GOING}:
+            state.status = state.status if name == "eval" else str(int(not more))
+        elif name == "trap" and self._printing:  # what it prints at the end is not followed
+            self.show(None)
+        elif name in {"unset", "shift", "set", "shopt", *_GOING}:
             state.folder = self._gone(name, rest, state)
             _forget(name, rest, state)
         else:
@@ -290,7 +295,7 @@ class Shell(Flow):
         state.positional, state.rest = before
         for name in state.local:
             state.names.pop(name, None)
-            state.counted.discard(name)
+            state.kinds.pop(name, None)
         restore(state.local, state)
         state.local = local
 
@@ -384,3 +389,9 @@ def _forget(name: str, rest: list[Traced], state: State) -> None:
         state.shift(int(rest[0].text[:6]) if rest and rest[0].text.isdecimal() else 1)
     elif name == "set" and rest and rest[0].text == "--":
         state.take(rest[1:])
+    else:
+        flag = ""
+        for it in rest:
+            flag = it.text if it.text[:1] in {"-", "+"} else flag
+            if it.text in {"nocasematch", "pipefail"}:
+                (state.options.discard if flag[:1] == "+" or flag == "-u" else state.options.add)(it.text)

@@ -9,19 +9,7 @@ from contextlib import contextmanager
 
 from gpuscale.launch.shell_arithmetic import assigned_in
 from gpuscale.launch.shell_outputs import Outputs, matched
-from gpuscale.launch.shell_state import (
-    MARK,
-    State,
-    differing,
-    fields_at,
-    glob_pattern,
-    known,
-    mark,
-    mixed,
-    option_words,
-    said,
-    same,
-)
+from gpuscale.launch.shell_state import MARK, State, differing, fields_at, known, mark, mixed, option_words, said, same
 from gpuscale.launch.shell_syntax import (
     Branches,
     CaseStatement,
@@ -86,10 +74,14 @@ class Flow(Outputs):
         """Follow a `case`: the arm whose pattern fits; where the word is not known, each."""
         word = self.text(one.word, state)
         self.offer(word.text, (self.text(it, state).text for patterns, _, _ in one.arms for it in patterns))
-        if known(word.text):
+        if known(word.text) and not any(
+            "(" in it.text and self.fits("", self.text(it, state).text, state) is None
+            for patterns, _, _ in one.arms
+            for it in patterns
+        ):
             goes_on = False
             for patterns, body, ending in one.arms:
-                fits = (re.fullmatch(glob_pattern(self.text(it, state).text), word.text) for it in patterns)
+                fits = (self.fits(word.text, self.text(it, state).text, state) for it in patterns)
                 if goes_on or any(fits):
                     self.run(body, state)
                     if ending == ";;" or state.ended:
@@ -430,8 +422,10 @@ class _Testing:
         if operator == "=~":
             return two in one if quoted and right.text[-1] == right.text[0] else self._fits(one[:500], two)
         if operator in {"=", "==", "!="}:
-            same = one == two if quoted or not self.double else re.fullmatch(glob_pattern(two), one) is not None
-            return same is (operator != "!=")
+            if not self.double or (quoted and "nocasematch" not in self.state.options):
+                return (one == two) is (operator != "!=")
+            same = one.lower() == two.lower() if quoted else self.shell.fits(one, two, self.state)
+            return None if same is None else same is (operator != "!=")
         if operator in {"<", ">"}:
             plain = self.double and (one + two).isalnum()
             return ((one < two) if operator == "<" else (one > two)) if plain else None
@@ -439,7 +433,7 @@ class _Testing:
 
     def _fits(self, text: str, pattern: str) -> bool | None:
         self.shell.search(text, pattern)
-        found = matched(text, pattern)
+        found = matched(text, pattern, re.IGNORECASE * ("nocasematch" in self.state.options))
         if found:
             self.state.variables["BASH_REMATCH"] = tuple(untraced(it or "") for it in (found[0], *found.groups()))
         return None if found is None else bool(found)
@@ -466,7 +460,7 @@ def _test_words(text: Traced) -> list[Traced]:
         end = operator.end() if operator else at
         stops = "" if pattern else "()"
         while not operator and end < len(text.text) and not text.text[end].isspace() and text.text[end] not in stops:
-            end = passed(text.text, end)
+            end = passed(text.text, end + text.text.startswith(("?(", "*(", "+(", "@(", "!("), end))
         end = max(end, at + 1)
         found.append(text.cut(at, end))
         at = end

@@ -114,7 +114,9 @@ class Outputs(Words):
             counted = re.sub(r"\b0+(?=\d)", "", counted if name == "expr" else counted.replace("^", "**"))
             value = self.count(counted, state)
             return None if value is None else untraced(str(value))
-        if name in {"dirname", "basename"} and words:
+        if (
+            name in {"dirname", "basename"} and words and (name, words[0].text) != ("basename", ".")
+        ):  # its name is unknown
             path = PurePosixPath(words[0].text)
             end = words[1].text if len(words) > 1 else ""
             return untraced(str(path.parent) if name == "dirname" else path.name.removesuffix(end))
@@ -236,8 +238,9 @@ def _formatted(words: list[Traced]) -> Traced | None:
 
 def _sequence(words: list[str]) -> Traced | None:
     """Return what `seq FIRST STEP LAST` prints, of whole numbers; `-s` says what stands between them."""
-    between = "\n"
+    between, width = "\n", 0
     while words and re.match(r"-[sw]", words[0]):
+        width = MAX_FIELDS if words[0][1] == "w" else width
         between = words[0][2:] or (words[1:] or [""])[0] if words[0][1] == "s" else between
         words = words[2 if words[0] == "-s" else 1 :]
     if not 0 < len(words) < 4 or not all(re.fullmatch(r"-?\d{1,9}", it) for it in words):
@@ -245,7 +248,12 @@ def _sequence(words: list[str]) -> Traced | None:
     first, *more = (int(it) for it in words)
     low, step, high = {0: (1, 1, first), 1: (first, 1, *more), 2: (first, *more)}[len(more)]
     found = range(low, high + (1 if step > 0 else -1), step) if step else ()
-    return untraced(between.join(map(str, found)) + "\n" * bool(found)) if len(found) <= MAX_FIELDS else None
+    width = min(width, max(len(str(low)), len(str(high))))
+    return (
+        untraced(between.join(f"{one:0{width}d}" for one in found) + "\n" * bool(found))
+        if len(found) <= MAX_FIELDS
+        else None
+    )
 
 
 def _searched(words: list[str], text: str) -> bool | None:
@@ -313,13 +321,13 @@ def printed_by_python(words: list[Traced], read: Traced | None) -> Traced | None
     return None
 
 
-def matched(text: str, pattern: str) -> re.Match[str] | Literal[False] | None:
+def matched(text: str, pattern: str, flags: int = 0) -> re.Match[str] | Literal[False] | None:
     """Return where a text fits a regular expression, False where it does not; None of one that is not followed."""
     plain = pattern.replace("[[:digit:]]", "[0-9]").replace("[[:space:]]", "[ ]").replace("[[:alpha:]]", "[A-Za-z]")
     bare = re.sub(r"\((?!\?)([^()|]*)\)(?![+*?{])", r"\1", plain)  # groups that are not repeated
     if not _PLAIN_PATTERN.fullmatch(bare) or len(re.findall("[+*]", bare)) > 2:
         return None
     try:
-        return re.search(plain, text) or False
+        return re.search(plain, text, flags) or False
     except re.error:
         return None

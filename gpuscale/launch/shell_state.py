@@ -26,6 +26,8 @@ BLANKS = " \t\n"
 MARK = re.compile(r"\$\{([\w@#]+)\}|\$\([^\s)]*\)?")
 REST = re.compile(r"\$\{@(\d{1,9})\}")
 """What stands for the arguments of the script from this one on, which nobody gave."""
+_EXTENDED = re.compile(r"([?*+@!])\(([^()]*)\)")
+_REPEATED = re.compile(r"[\w.:/-]+|\[[^\]]+\]|\[\[:\w+:\]\]")
 _FLAG = re.compile(r"--?[A-Za-z]")
 
 
@@ -69,8 +71,25 @@ def open_text(text: str) -> str:
 
 
 def glob_pattern(text: str) -> str:
-    """Return a pattern of file names as a regular expression."""
-    return translate(text.replace("[^", "[!"))
+    """Return a pattern of file names as a regular expression, also `@(a|b)` and its like; empty if not followed."""
+    found, at, repeated = "", 0, 0
+    for one in _EXTENDED.finditer(text):
+        parts, how = one[2].split("|"), one[1]
+        either = "|".join(map(_globbed, parts))
+        repeated += how in "+*"
+        begins = {part[:1] for part in parts}
+        unlike = all(_REPEATED.fullmatch(part) for part in parts) and len(begins) == len(parts) and (
+            "[" not in begins or len(parts) == 1)  # fmt: skip
+        if (how in "+*" and not unlike) or repeated > 1 or (how == "!" and text != one[0]):
+            return ""
+        found += _globbed(text[at : one.start()])
+        found += rf"(?!(?:{either})\Z).*" if how == "!" else f"(?:{either}){how.strip('@')}"
+        at = one.end()
+    return f"(?s:{found}{_globbed(text[at:])})"
+
+
+def _globbed(text: str) -> str:
+    return translate(text.replace("[^", "[!"))[4:-3]  # of `(?s:...)\\Z`
 
 
 def listed(value: Value | None) -> list[Traced]:
@@ -151,7 +170,8 @@ class State:
         local: what variables of the function that is followed were before it; None where they were not set.
         input: what is left of what its commands read; None where that is not known.
         status: of the last command (`$?`); empty where it is not known, `ok` where it is taken for granted.
-        counted: variables that hold numbers alone (`declare -i`).
+        kinds: variables that hold numbers, lower or upper case alone -> how they are declared: `i`, `l` or `u`.
+        options: those of the shell that are on: `nocasematch`, `pipefail`.
         names: variable that stands for another (`declare -n`) -> the other.
     """
 
@@ -169,7 +189,8 @@ class State:
         self.local: dict[str, Value | None] = {}
         self.input: Traced | None = None
         self.status = "0"
-        self.counted: set[str] = set()
+        self.kinds: dict[str, str] = {}
+        self.options: set[str] = set()
         self.names: dict[str, str] = {}
 
     def copy(self) -> State:

@@ -250,7 +250,7 @@ class Parser:
         while self.at < len(self.text):
             if self.here(*" \t\n;&|()<>", "\r\n"):
                 break
-            self.at = passed(self.text, self.at)
+            self.at = passed(self.text, self.at + self.here("?(", "*(", "+(", "@(", "!("))
         if self.at == start:
             raise self.unexpected(10)
         return self.traced.cut(start, self.at)

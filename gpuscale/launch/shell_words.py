@@ -118,12 +118,15 @@ class Words(Following):
             state.variables[name] = table
             return
         whole, before = before, (listed(before) or [EMPTY])[0] if before is not None else None
-        counted = self.count(value.text, state) if name in state.counted else None
+        kind = state.kinds.get(name, "")
+        counted = self.count(value.text, state) if kind == "i" else None
         if counted is not None:
             added = self.count(before.text, state) if one.append and before is not None else 0
             value = untraced(str(counted + (added or 0)))
         elif one.append and before is not None:
             value = joined([before, value])
+        if kind in {"l", "u"} and known(value.text):
+            value = untraced(value.text.lower() if kind == "l" else value.text.upper())
         found = MARK.fullmatch(value.text)
         (self.computed.add if found and "$((" in one.value.text else self.computed.discard)(name)
         if found and not found[1]:
@@ -294,6 +297,7 @@ class Words(Following):
         rest = operation.text
         if not known(value.text):
             return value
+        rest = {"@L": ",,", "@U": "^^", "@u": "^"}.get(rest, rest)
         if rest in {"^^", ",,", "^", ","}:
             first = value.text if len(rest) > 1 else value.text[:1]
             return untraced((first.upper() if "^" in rest else first.lower()) + value.text[len(first) :])
@@ -301,17 +305,31 @@ class Words(Following):
             return value.cut(*self._slice(operation, len(value.text), state))
         ends = re.match(r"##?|%%?", rest)
         if ends:
-            pattern = glob_pattern(self.text(operation.cut(ends.end()), state).text)
-            return _trimmed(value, pattern, ends[0])
+            pattern = self._pattern(self.text(operation.cut(ends.end()), state).text, value)
+            return _trimmed(value, pattern, ends[0]) if pattern else untraced(open_text(rest))
         swap = re.match(r"//?[#%]?", rest)
         if swap:
             old, _, new = rest[swap.end() :].replace(r"\/", "\0").partition("/")
             old, new = (self.text(untraced(it.replace("\0", "/")), state).text for it in (old, new))
             count = 0 if swap[0].startswith("//") else 1
-            pattern = glob_pattern(old).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")
-            anchored = {"#": rf"\A(?:{pattern})", "%": rf"(?:{pattern})\Z"}.get(swap[0][-1], pattern)
-            return untraced(re.sub(anchored, lambda _: new, value.text[:2000], count=count)) if anchored else value
-        return value
+            pattern = self._pattern(old, value)
+            if not pattern:
+                return untraced(open_text(rest))
+            anchored = {"#": rf"\A{pattern}", "%": rf"{pattern}\Z"}.get(swap[0][-1], pattern)
+            plain = not old and swap[0][-1] == "/"
+            return value if plain else untraced(re.sub(anchored, lambda _: new, value.text[:2000], count=count))
+        return untraced(open_text(rest)) if rest.startswith("@") else value
+
+    def _pattern(self, text: str, value: Traced) -> str:
+        """Return a pattern as a regular expression that is looked for from each character of a value on."""
+        self.search(value.text[:2000], text + "+" if "(" in text else "")
+        return glob_pattern(text)
+
+    def fits(self, text: str, pattern: str, state: State) -> bool | None:
+        """Return whether a text fits a pattern of file names; None of one that is not followed."""
+        made, flags = glob_pattern(pattern), re.IGNORECASE * ("nocasematch" in state.options)
+        self.search(text, pattern if "(" in pattern else "")
+        return re.fullmatch(made, text, flags) is not None if made else None
 
     def separators(self, state: State) -> str:
         """Return at which characters texts split into fields."""
