@@ -226,6 +226,41 @@ def test_each_import_counts_as_work(tmp_path):
         read(tmp_path, text + TRAINER + PLAIN + START, seq=512)
 
 
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ("    made = names * 3\n", "steps to work out"),
+        ("    made = -5 in names\n", "steps to work out"),
+        ("    made = names[1:]\n", "steps to work out"),
+        ("    call(*names)\n", "steps to work out"),
+        ("    twice = [twice, twice]\n    made = twice == twice\n", ""),
+        ("    twice = (twice, twice)\n    made = {twice: 1}\n", ""),
+        ("    twice = {'a': twice, 'b': twice}\n    made = copy.deepcopy(twice), str(twice)\n", ""),
+        ("    own.append(own)\n    made = str(own), copy.deepcopy(own), own == own\n", "steps to work out"),
+        ("    table['own'] = table\n    made = str(table), copy.deepcopy(table)\n", "steps to work out"),
+    ],
+)
+def test_what_is_in_lists_counts_as_work_and_is_bounded(tmp_path, work, said):
+    """Lists of sixty lists that each have the last twice have more elements than any machine goes through."""
+    start = "import copy\nnames = list(range(9000))\ntwice, own, table = [1], [], {}\ndef call(*all): return 1\n"
+    text = f"{start}for number in range({10_000 if 'names' in work else 60}):\n{work}" + TRAINER + PLAIN + START
+    if said:
+        with pytest.raises(InputError, match=said):
+            read(tmp_path, text, seq=512)
+    else:
+        assert read(tmp_path, text, seq=512).options["gbs"] == 8
+
+
+def test_copies_of_lists_and_objects_share_what_the_originals_share(tmp_path):
+    text = (
+        "import copy\nclass Sizes:\n    def __init__(self): self.own, self.sizes = self, [2, 4]\n"
+        "a = Sizes()\nb = copy.deepcopy(a)\nb.own.sizes[0] = 16\npair = copy.copy((a.sizes[0], b.sizes[0]))\n"
+        "size = 8 if pair == (2, 16) else 1\n"
+    )
+    text += TRAINER + PLAIN.replace("batch_size=2", "batch_size=size") + START
+    assert read(tmp_path, text, seq=512).options["gbs"] == 32
+
+
 def test_what_stands_below_a_condition_is_written_out_once(tmp_path, monkeypatch):
     written = []
     unparse = ast.unparse

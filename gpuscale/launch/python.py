@@ -31,6 +31,7 @@ from gpuscale.launch.python_state import (
     Loader,
 )
 from gpuscale.launch.python_values import (
+    MAX_PARTS,
     Class,
     Function,
     Imported,
@@ -42,6 +43,7 @@ from gpuscale.launch.python_values import (
     asked_name,
     is_plain,
     owners,
+    weight,
 )
 from gpuscale.launch.settings import LackingError, Reading, Said, Setting, Settings, Source
 from gpuscale.launch.unread import speaks_of
@@ -108,7 +110,9 @@ def python_sources(
         origins = [(f"{key}.origin", one.origin, "", one.place) for key, one in inner if one.origin != one.name]
         frozen = [("requires_grad", False, "", place) for place in program.frozen[:1]]
         changes = [*takers.changes(root), *frozen, *_touches(root, program), *_lengths(root, program), *_returned(root)]
-        parts = [*tables, *every, *_inside("", root.value), *origins, *changes]
+        inside = [*islice(_inside("", root.value), min(MAX_SETTINGS, max(MAX_STEPS - program.steps, 0) + 1))]
+        program.steps += len(inside)
+        parts = [*tables, *every, *inside, *origins, *changes]
         settings = _settings(parts, program.choices)
         changed = tuple(
             Said(one.file, one.line, one.text[:120], f"what {one.value} {does} is in no file that is here")
@@ -522,6 +526,8 @@ def _plain(value: Any) -> tuple[Any, str]:
         return f"${{{asked_name(value.name)}}}", value.why or "is given no value"
     if isinstance(value, Symbol) and (module := _module_of(value)):
         return f"${{{value.name}}}", f"is of {module}, which is not here"
+    if isinstance(value, list) and weight(value) > MAX_PARTS:
+        return "...", "is out of bounds"
     if isinstance(value, list):
         made = [_plain(one) for one in value]
         return [one for one, _ in made], next((why for _, why in made if why), "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,6 @@ from gpuscale.launch.python_state import (
     ABSENT,
     DOCUMENTS,
     LOOKED,
-    MAX_DEPTH,
     NAMING,
     NOTHING,
     Assigned,
@@ -23,6 +24,7 @@ from gpuscale.launch.python_state import (
 from gpuscale.launch.python_tables import as_table, entries_of, interpolated, is_table, merge, path_of
 from gpuscale.launch.python_values import (
     MAX_ITEMS,
+    MAX_PARTS,
     MISSING,
     PURE,
     TYPES,
@@ -47,6 +49,7 @@ from gpuscale.launch.python_values import (
     is_plain,
     plainly,
     real,
+    weight,
 )
 from gpuscale.presets.files import known_table
 
@@ -101,7 +104,6 @@ class Builtins(CommandLines):
 
     def _purely(self, origin: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
         """Return what a pure function makes of its arguments; what only deals out elements takes any."""
-        self.steps += sum(len(one) // 5 for one in args if isinstance(one, list | dict))
         does = {"len": "__len__", "str": "__str__", "int": "__int__"}.get(origin, "")
         if does and args and (own := own_method(args[0], does)):
             return self.follow(own, (), {}, args[0].place)
@@ -132,10 +134,9 @@ class Builtins(CommandLines):
                 self.written[path] = args[0]
                 return None
             case "copy.deepcopy" if args:
-                self.steps += len(args[0]) // 20 if isinstance(args[0], list | dict) else 0
-                return copied(args[0], 0)
+                return copied(args[0], {})
             case "copy.copy" if args:
-                return copied(args[0], MAX_DEPTH)
+                return args[0].copy() if isinstance(args[0], Record) else copy(args[0])
             case "dataclasses.replace" if args and isinstance(args[0], Record):
                 made = args[0].copy()
                 for name, value in given.items():
@@ -196,11 +197,10 @@ class Builtins(CommandLines):
             case "collections.Counter" if (
                 args and (items := self.items(args[0])) is not None and all(map(is_key, items))
             ):
-                table = Table({one: items.count(one) for one in items})
+                table = Table(Counter(items))
                 table.make = Symbol("int", "int")
                 return table
             case "dict.fromkeys" if args and (items := self.items(args[0])) is not None:
-                self.steps += len(items) // 5
                 return {one: args[1] if len(args) > 1 else None for one in items if is_key(one)}
         return NOTHING
 
@@ -244,7 +244,7 @@ class Builtins(CommandLines):
         if not isinstance(named, str):
             return None
         self.steps += LOOKED
-        return copied(self.written[named], 0) if named in self.written else self.load(named, place.file)
+        return copied(self.written[named], {}) if named in self.written else self.load(named, place.file)
 
     def _table(self, origin: str, args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
         """Return a dictionary whose entries are attributes too, or what OmegaConf makes of such."""
@@ -253,7 +253,7 @@ class Builtins(CommandLines):
             first = self.loaded(first, place)
             first = NOTHING if first is NOTHING else interpolated(first, first, 0)
         elif does in {"to_container", "to_object"}:
-            return entries_of(first, 0)
+            return entries_of(first, {})
         elif does == "from_cli":
             return Record("Namespace", place, origin="cli")
         elif does == "merge":
@@ -269,6 +269,8 @@ class Builtins(CommandLines):
     def _merged(self, args: Sequence[Any], place: Place) -> Any:
         """Return tables with what later ones say, and what the caller says where a command line is among them."""
         unknown = next((one for one in args if isinstance(one, Unknown)), None)
+        if any(weight(entries_of(one, {})) > MAX_PARTS for one in args):
+            return Unknown("...", "is out of bounds")
         made = Record("Namespace", place, origin="omegaconf")
         for one in args:
             if isinstance(one, Record) and one.origin == "cli":
@@ -305,7 +307,7 @@ class Builtins(CommandLines):
         if origin in LOADERS:
             return self.loaded(args[0], place)
         if origin == "dataclasses.asdict":
-            return entries_of(args[0], 0) if isinstance(args[0], Record) else NOTHING
+            return entries_of(args[0], {}) if isinstance(args[0], Record) else NOTHING
         if origin == "isinstance":
             return is_a(args[0], args[1])
         if origin in {"map", "filter"}:
@@ -376,16 +378,15 @@ def is_a(value: Any, kind: Any) -> bool | Unknown:
     return any(isinstance(plain, TYPES[name]) for name in names if name in TYPES)
 
 
-def copied(value: Any, depth: int) -> Any:
-    """Return a value whose parts can be changed without changing those of the other."""
-    if depth > MAX_DEPTH:
-        return value
-    if isinstance(value, list):
-        return [copied(one, depth + 1) for one in value]
-    if isinstance(value, dict):
-        return {key: copied(one, depth + 1) for key, one in value.items()}
-    if isinstance(value, Record):
-        made = value.copy()
-        made.parts = {key: copied(one, depth + 1) for key, one in made.parts.items()}
-        return made
-    return value
+def copied(value: Any, made: dict[int, Any]) -> Any:
+    """Return a value whose parts can be changed without changing those of the other; `made`: copies, by their `id`."""
+    if id(value) in made or not isinstance(value, list | dict | Record):
+        return made.get(id(value), value)
+    own = made[id(value)] = copy(value)
+    if isinstance(own, list):
+        own[:] = [copied(one, made) for one in own]
+    elif isinstance(own, dict):
+        own.update({key: copied(one, made) for key, one in own.items()})
+    else:
+        own.parts, own.places = {key: copied(one, made) for key, one in own.parts.items()}, dict(own.places)
+    return own

@@ -65,10 +65,11 @@ class Calls(Builtins):
 
     def _call(self, node: ast.Call, scope: Scope) -> Any:
         place = scope.place(node)
-        args = self._values(node.args, scope)
+        args = [self.within_bounds(one) for one in self._values(node.args, scope)]
+        self.steps += len(args) // 10
         given: dict[str, Any] = {}
         for word in node.keywords:
-            value = self.value(word.value, scope)
+            value = self.within_bounds(self.value(word.value, scope))
             given |= {word.arg: value} if word.arg else self._keywords(value, word.value)
         places = {str(at): scope.place(one) for at, one in enumerate(node.args)}
         places |= {word.arg: scope.place(word.value) for word in node.keywords if word.arg}

@@ -30,6 +30,7 @@ from gpuscale.launch.python_tables import is_table
 from gpuscale.launch.python_values import (
     ENUMERATIONS,
     MAX_ITEMS,
+    MAX_PARTS,
     MISSING,
     TYPES,
     Bound,
@@ -62,6 +63,7 @@ from gpuscale.launch.python_values import (
     real,
     truth,
     value_of,
+    weight,
 )
 
 SIGNATURES = ("inspect.", "signature", "dataclasses.fields", "fields")
@@ -80,6 +82,8 @@ class Expressions(State):
         if isinstance(node, ast.Attribute):
             return self.attribute(self.value(node.value, scope, make=make), node.attr, scope.place(node), make=make)
         made = found(node, scope) if found is not None else Unknown(_kind_of(node), "is not followed")
+        if not isinstance(node, ast.Name | ast.Subscript):
+            made = self.within_bounds(made)
         if isinstance(made, Unknown) and made.name == "..." and not isinstance(node, ast.Constant):
             failed, made = made, Unknown(ast.unparse(node)[:80], made.why, made.of)  # by which it can be given
             said = literal(self.given.get(asked_name(made.name), made))
@@ -88,6 +92,12 @@ class Expressions(State):
                 self.raised(RaisedError(error_names(raised), raised))
             return said
         return made
+
+    def within_bounds(self, value: Any) -> Any:
+        """Return a value, or that it is out of bounds; going through what is in it counts as so many steps."""
+        size = len(value) // 10 if isinstance(value, str) else weight(value)
+        self.steps += size // 10
+        return value if size <= MAX_PARTS else Unknown("...", "is out of bounds")
 
     def _constant(self, node: ast.Constant, _: Scope) -> Any:
         value = node.value
@@ -122,7 +132,6 @@ class Expressions(State):
 
     def _unique(self, items: list[Any]) -> Any:
         """Return a set of elements; where one is not known nobody knows how many it has."""
-        self.steps += len(items) // 5
         unknown = next((one for one in map(_open, items) if one is not None), None)
         return attempt(Unique, items if unknown is None else [*items, Rest(unknown.name, unknown.why)])
 
@@ -165,6 +174,7 @@ class Expressions(State):
         if isinstance(node.op, ast.Not):
             holds = self.truth(value)
             return not holds if isinstance(holds, bool) else holds
+        self.steps += weight(value) // 10
         signs = {ast.USub: lambda one: -one, ast.UAdd: lambda one: +one, ast.Invert: lambda one: ~one}
         return first_unknown(value) or plainly(signs[type(node.op)], value)
 
@@ -182,6 +192,7 @@ class Expressions(State):
 
     def _binop(self, node: ast.BinOp, scope: Scope) -> Any:
         one, two = (self._said(self.value(side, scope)) for side in (node.left, node.right))
+        self.steps += (weight(one) + weight(two)) // 10
         return operate(node.op, one, two)
 
     def _said(self, value: Any) -> Any:
@@ -212,7 +223,7 @@ class Expressions(State):
         one, why = self.value(node.left, scope), None
         for operator, other in zip(node.ops, node.comparators, strict=True):
             two = self.value(other, scope)
-            self.steps += len(two) // 5 if isinstance(two, list | dict) else 0
+            self.steps += (weight(one) + weight(two)) // 5
             if isinstance(two, Symbol) and two.origin == "os.environ" and isinstance(one, str):
                 inside = one in self.environment or one in self.given
                 two = {one: ""} if inside else Unknown(one, "may be set outside")
@@ -244,6 +255,7 @@ class Expressions(State):
             assert isinstance(one, ast.FormattedValue)
             value = self.value(one.value, scope)
             spec = self.value(one.format_spec, scope) if one.format_spec is not None else ""
+            self.steps += weight(value) // 10
             unknown = first_unknown(value, spec)
             if unknown is not None:
                 return unknown
@@ -254,6 +266,7 @@ class Expressions(State):
         whole, key = self.value(node.value, scope), self.key_of(node, scope)
         if isinstance(node.slice, ast.Slice) and not isinstance(whole, str | list | Unknown):
             return Unknown(_kind_of(node))
+        self.steps += len(whole) // 20 if isinstance(key, slice) and isinstance(whole, list) else 0
         if isinstance(whole, Record):
             return self._element(whole, key, scope.place(node))
         if isinstance(whole, Class) and whole.made_from(*ENUMERATIONS) and isinstance(key, str):
@@ -511,6 +524,7 @@ class Expressions(State):
                 after if same == len(whole) == len(after) else [*after[:same], Rest(self.doubt.name, self.doubt.why)]
             )
         whole[:] = after[:MAX_ITEMS]
+        self.steps += len(whole) // 20
         return made
 
     def remove(self, whole: Any, key: Any) -> None:

@@ -25,6 +25,7 @@ from gpuscale.launch.python_values import (
     is_key,
     plainly,
     real,
+    weight,
 )
 
 OF_TABLES = ("get", "pop", "setdefault", "update", "items", "keys", "values", "copy", "to_dict")
@@ -63,7 +64,6 @@ class Methods(Expressions):
 
     def _of_list(self, whole: list[Any], name: str, args: list[Any], given: dict[str, Any], place: Place) -> Any:
         """Return what a method of a list or a tuple returns, and change it as that does."""
-        self.steps += len(whole) // 20
         if name == "extend" and args:
             items = self.items(args[0])
             args = [[first_unknown(*args) or Unknown("...")] if items is None else items]
@@ -73,6 +73,7 @@ class Methods(Expressions):
         if name in CHANGING_LISTS and not isinstance(whole, Row):
             return self.change(whole, name, *args, **given)
         if name in {"index", "count", "copy"} and len(args) < 2:
+            self.steps += weight(whole) // 5
             return (
                 first_unknown(*whole, *args)
                 if name != "copy" and first_unknown(*whole, *args)
@@ -82,6 +83,7 @@ class Methods(Expressions):
 
     def _of_set(self, whole: Unique, name: str, args: list[Any]) -> Any:
         """Return what a method of a set returns, and change it as that does."""
+        self.steps += len(whole) // 5
         others = [self.items(one) for one in args] if name not in {"add", "remove", "discard"} else [*args]
         unknown = next((one for one in (*whole, *others) if isinstance(one, Unknown)), None)
         if name not in OF_SETS:
@@ -104,7 +106,7 @@ class Methods(Expressions):
         key, more = given.get("key"), {name: one for name, one in given.items() if name != "key"}
         if items is None:
             return first_unknown(*args) or Unknown("...")
-        self.steps += len(items) // 20
+        self.steps += len(items) // 5
         keys = items if key is None else [self.call(key, (one,), {}, place) for one in items]
         unknown = first_unknown(*keys, *more.values())
         if unknown is not None or (not items and origin != "sorted"):

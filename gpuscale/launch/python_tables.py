@@ -24,14 +24,21 @@ def as_table(value: Any, origin: str, place: Place, depth: int) -> Any:
     return [as_table(one, origin, place, depth + 1) for one in value] if isinstance(value, list) else value
 
 
-def entries_of(value: Any, depth: int) -> Any:
-    """Return a record of a class that is here, or of a table, as the dictionary of its parts, those in it too."""
-    if depth > MAX_DEPTH:
-        return value
-    if isinstance(value, list):
-        return [entries_of(one, depth + 1) for one in value]
+def entries_of(value: Any, made: dict[int, Any]) -> Any:
+    """Return a record of a class that is here, or of a table, as the dictionary of its parts, those in it too.
+
+    `made`: what was made of others, by their `id`.
+    """
     parts = value.parts if isinstance(value, Record) and (value.kind or is_table(value)) else value
-    return {key: entries_of(one, depth + 1) for key, one in parts.items()} if isinstance(parts, dict) else value
+    if id(value) in made or not isinstance(parts, list | dict):
+        return made.get(id(value), value)
+    if isinstance(parts, list):
+        made[id(value)] = every = list[Any]()
+        every += [entries_of(one, made) for one in parts]
+        return every
+    own = made[id(value)] = dict[Any, Any]()
+    own.update({key: entries_of(one, made) for key, one in parts.items()})
+    return own
 
 
 def merge(whole: Record, other: Any, depth: int) -> None:

@@ -27,6 +27,14 @@ MAX_ITEMS = 10_000
 """Elements of a list or dictionary, and characters of a text, that are worked out."""
 
 
+MAX_PARTS, MAX_LEVELS = 50_000, 60
+"""Elements of a list or dictionary with all that is in them, each as often as it is there, and lists in one another."""
+
+
+LONG_TEXT = 100
+"""Characters of a text in a list that count as an element more."""
+
+
 MAX_OWNERS = 24
 """Parts of parts that are followed up to what they are parts of."""
 
@@ -367,16 +375,34 @@ def owners(value: Any) -> Iterator[Record]:
             return
 
 
+def weight(value: Any) -> int:
+    """Return how many elements a value has with all that is in them; more than `MAX_PARTS` of one out of bounds."""
+    count, level = 0, [value] if isinstance(value, list | dict) else []
+    for _ in range(MAX_LEVELS):
+        count += sum(map(len, level))
+        if not level or count > MAX_PARTS:
+            return count
+        parts = [one for whole in level for one in (whole.values() if isinstance(whole, dict) else whole)]
+        count += sum(len(one) // LONG_TEXT for one in parts if isinstance(one, str))
+        level = [one for one in parts if isinstance(one, list | dict)]
+    return MAX_PARTS + 1
+
+
 def first_unknown(*values: Any) -> Unknown | None:
     """Return what makes an operation on these values unknown; None where all are plain."""
-    for value in values:
-        if isinstance(value, Unknown):
+    left, lists = [iter(values)], {0}
+    while left:
+        value = next(left[-1], left)
+        if value is left:
+            left.pop()
+        elif isinstance(value, Unknown):
             return value
-        if isinstance(value, Record | Symbol):
+        elif isinstance(value, Record | Symbol):
             return Unknown(value.name or "...", "is of another package")
-        if isinstance(value, list) and (inner := first_unknown(*value[:MAX_ITEMS])) is not None:
-            return inner
-        if not is_plain(value):
+        elif isinstance(value, list) and id(value) not in lists:
+            lists.add(id(value))
+            left.append(iter(value))
+        elif not is_plain(value):
             return Unknown(getattr(value, "name", "..."), "is a function or class")
     return None
 
@@ -399,7 +425,7 @@ def _bounded(value: Any) -> Any:
         return Unknown("...", "is out of bounds") if too_large else value
     if isinstance(value, str | list | tuple | set | frozenset | dict) and len(value) > MAX_ITEMS:
         return Unknown("...", "is out of bounds")
-    return _ours(value)
+    return Unknown("...", "is out of bounds") if weight(value) > MAX_PARTS else _ours(value)
 
 
 def _power(one: Any, two: Any) -> Any:
@@ -427,6 +453,10 @@ OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+SIMPLE = {int, float, bool, str}
+"""Types of values that are equal, or not, without more ado."""
+
+
 def operate(by: ast.AST, one: Any, two: Any) -> Any:
     """Return what an operator makes of two values."""
     if isinstance(by, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
@@ -439,8 +469,10 @@ def operate(by: ast.AST, one: Any, two: Any) -> Any:
     if isinstance(by, ast.In | ast.NotIn) and isinstance(two, dict | list) and not isinstance(one, Unknown):
         if isinstance(two, dict) and is_key(one) and isinstance(may_be := two.get(one, two.get("**")), Perhaps):
             return may_be
-        found = [_same(one, other, known=False) for other in two]
-        inside: Any = True if True in found else next((what for what in found if isinstance(what, Unknown)), False)
+        inside: Any = one in two if {type(one), *map(type, two)} <= SIMPLE else None
+        if inside is None:
+            found = [_same(one, other, known=False) for other in two]
+            inside = True if True in found else next((what for what in found if isinstance(what, Unknown)), False)
         return not inside if isinstance(inside, bool) and isinstance(by, ast.NotIn) else inside
     return first_unknown(one, two) or plainly(OPERATORS.get(type(by), lambda *_: math.inf), one, two)
 
@@ -458,6 +490,8 @@ def _same(one: Any, two: Any, *, known: bool) -> bool | Unknown:
         if isinstance(value, Member) and not isinstance(other, Member) and not value.kind.made_from(*MIXED):
             return False
     if is_plain(one) and is_plain(two):
+        if isinstance(one, list | dict) and weight(one) + weight(two) > MAX_PARTS:
+            return Unknown("...", "is out of bounds")
         return first_unknown(one, two) or bool(real(one) == real(two))
     called = next((value for value in (one, two) if isinstance(value, Record) and value.kind is None), None)
     if known and called is not None and called.name[-1:] != "" and not called.name.rpartition(".")[2][:1].isupper():
@@ -485,6 +519,8 @@ def attempt(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
 
 def plainly(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
     """Return what a pure function of Python makes of plain values, tuples and sets among them."""
+    if sum(map(weight, (*args, *given.values()))) > MAX_PARTS:
+        return Unknown("...", "is out of bounds")
     return attempt(function, *map(real, args), **{name: real(one) for name, one in given.items()})
 
 
@@ -495,7 +531,9 @@ def value_of(value: Any) -> Any:
 
 def is_key(value: Any) -> bool:
     """Whether a value can be a key of a dictionary."""
-    return all(map(is_key, value)) if isinstance(value, Row) else is_plain(value) and not isinstance(value, list | dict)
+    if isinstance(value, Row):
+        return weight(value) <= MAX_PARTS and all(map(is_key, value))
+    return is_plain(value) and not isinstance(value, list | dict)
 
 
 def _filled(text: str, *args: Any, **given: Any) -> Any:
