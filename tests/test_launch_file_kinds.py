@@ -215,6 +215,17 @@ def test_the_vocabulary_of_gpt_neox_is_that_of_its_tokenizer(more, vocabulary, t
 
 
 @pytest.mark.parametrize(
+    ("kinds", "attention"),
+    [("flash", "fa2"), ("global", None), ('flash", "global', None)],
+    ids=["flash", "global", "both"],
+)
+def test_flash_attention_of_gpt_neox_is_no_attention_with_scores_in_memory(kinds, attention, tmp_path):
+    made = job(tmp_path, a__yaml=NEOX | {"attention_config": f'[[["{kinds}"], 6]]'})
+    assert made.options.get("attention") == attention
+    assert any("scores in memory" in one.meaning for one in made.assumed) == (attention is None)
+
+
+@pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"attention_config": '[[["mamba"], 12]]'}, "layers of kind mamba"),

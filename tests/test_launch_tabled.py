@@ -245,6 +245,13 @@ def test_every_table_has_a_file_here_and_states_options():
         ("automodel", "tp_size: 2,", "reshard_after_forward: false,", {"zero": 2}),
         (
             "automodel",
+            "optimizer:",
+            "autopipeline: {_target_: a.AutoPipeline, pp_schedule: gpipe, pp_microbatch_size: 2, round_virtual: down}\n"
+            "parallelizer: {_target_: a.parallelize_model, reshard_after_forward: false}\noptimizer:",
+            {"zero": 2, "micro_batch_size": 4, "pp": None, "recompute": "full"},
+        ),
+        (
+            "automodel",
             "tp_size: 2,",
             "offload_policy: {_target_: torch.distributed.fsdp.CPUOffloadPolicy},",
             {"offload": "optimizer+parameters"},

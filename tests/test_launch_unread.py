@@ -195,10 +195,31 @@ def test_what_tools_do_not_have_is_asked_about(text, before, more, tmp_path):
         job(tmp_path, text.replace(before, more))
 
 
+@pytest.mark.parametrize(("word", "stage"), [("FULL_SHARD", 3), ("SHARD_GRAD_OP", 2), ("NO_SHARD", 0)])
+@pytest.mark.parametrize("table", ["fsdp", "fsdp_config"])
+def test_olmo_shards_by_the_table_of_either_time(table, word, stage, tmp_path):
+    made = job(tmp_path, OLMO.replace("fsdp: {", f"{table}: {{sharding_strategy: {word}, "))
+    assert made.layout["zero"] == stage
+
+
 def test_gpt_neox_knows_its_stage_outside_of_the_table(tmp_path):
     with pytest.raises(LackingError, match="outside of its table") as caught:
         job(tmp_path, NEOX.replace('"fp16": {', '"zero_stage": 2, "fp16": {'))
     assert "zero=STAGE" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("more", "first"),
+    [
+        ("[odd]\ntensor_parallel = 2", "add `tp=2`; `var=ignored=odd.tensor_parallel` takes it to change neither"),
+        ("[odd]\nshard_plan = \"wide\"\noffloader = true",
+         "add `zero=STAGE`; `var=ignored=odd.shard_plan,odd.offloader` takes them to change neither, or `offload=...`"),
+    ],
+)  # fmt: skip
+def test_the_option_that_decides_stands_before_the_way_to_wave_it_through(more, first, tmp_path):
+    with pytest.raises(LackingError) as caught:
+        job(tmp_path, TITAN.format(more), "a.toml")
+    assert first in str(caught.value.hint)
 
 
 def test_several_are_asked_about_at_once_with_all_else_that_lacks(tmp_path):

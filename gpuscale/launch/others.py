@@ -215,8 +215,10 @@ def _gpt_neox_attention(reading: Reading) -> None:
         reading.refuse(
             reading.get(mark), f"layers of kind {other[0]} are not read of GPT-NeoX's files", settles="model"
         )
-    if mark:
-        reading.assume("attention with its scores in memory: flash attention is predicted no faster here", mark)
+    if mark and "flash" in kinds and "global" not in kinds and not reading.given.get("attention"):
+        reading.option("attention", "fa2", mark)
+    elif mark:
+        reading.assume("attention with its scores in memory is predicted as fast as flash attention", mark)
 
 
 def _gpt_neox_states(reading: Reading) -> None:
@@ -669,11 +671,13 @@ def _read_olmo(reading: Reading) -> None:
     shaped_model(reading, shape, *of, *(f"model.{name}" for name in (*names, *more)))
     trainer.read_sequence(reading, "model.max_sequence_length")
     take_gpus(reading)
-    sharded = any(name.startswith("fsdp.") for name in reading.settings)
+    tables = ("fsdp.", "fsdp_config.")  # the latter of the days of Composer
+    sharded = any(name.startswith(tables) for name in reading.settings)
     strategy = reading.text("distributed_strategy") or ("fsdp" if sharded else "ddp")
-    word = (reading.text("fsdp.sharding_strategy") or "FULL_SHARD").upper()
+    shards, kinds = ([f"{table}{name}" for table in tables] for name in ("sharding_strategy", "precision"))
+    word = (reading.text(*shards) or "FULL_SHARD").upper()
     stage = accelerate.FSDP1.get(word, 3)
-    reading.option("zero", stage if strategy == "fsdp" else 0, "distributed_strategy", "fsdp.precision")
+    reading.option("zero", stage if strategy == "fsdp" else 0, "distributed_strategy", *shards, *kinds)
     policy = reading.text("activation_checkpointing")
     reading.option("recompute", "full" if policy else "none", "activation_checkpointing")
     if policy and policy != "whole_layer":

@@ -70,6 +70,9 @@ class Setting:
 DEGREES = frozenset({"tp", "pp", "cp", "ep"})
 """Options of a layout that count GPUs, and divide them."""
 
+DECIDING = DEGREES | {"zero", "shard", "gbs", "micro_batch_size"}
+"""Options of degrees, batches and sharding: what speaks of one is not taken to change nothing before it is given."""
+
 GROWING_BATCH = ("step_batch_size_schedule", "rampup_batch_size")
 """Settings by which the batch grows, so that none is the batch of the job."""
 
@@ -145,6 +148,7 @@ class LackingError(InputError):
         variable: whether it is a variable of a file.
         likely: values that the files themselves speak of, the likeliest first.
         answer: the value that settles it, where there is one and nothing speaks for it.
+        way: how to give what settles it, where an answer does.
         of: the setting that hangs on the variable.
         suggested: a value with what speaks for it, once it was looked for.
         setting: what cannot be as long as it is missing, if anything.
@@ -152,7 +156,7 @@ class LackingError(InputError):
 
     suggested: Any = None
     setting: Setting | None = None
-    answer = ""
+    answer, way = "", ""
 
     def __init__(
         self, message: str, name: str, *, variable: bool = False, likely: Iterable[str] = (), of: str = "", **where: Any
@@ -610,13 +614,19 @@ class Reading:
         (first, does), *more = guessed.values()
         also = "".join(f"; so is {_line_of(one)}" for one, _ in more)
         ways = {other.option: _meant(found, other.option) for found, other in guessed.values() if other.option}
-        settle = "".join(f", or {way}" for way in ways.values())
         names = ",".join([*self.ignored, *guessed])
-        hint = f"`var={IGNORED}={names}` takes {'them' if more else 'it'} to change neither{settle}"
+        alike = f"`var={IGNORED}={names}`"
+        decide = ", ".join(way for option, way in ways.items() if option in DECIDING)
+        others = [way for option, way in ways.items() if option not in DECIDING]
+        settle = "".join(f", or {way}" for way in others)
+        first_way = f"add {decide}; " if decide else ""
+        hint = f"{first_way}{alike} takes {'them' if more else 'it'} to change neither{settle}"
+        others = [alike, *others] if decide else others
         error = LackingError(
-            printable(f"{does.why}{also}"), IGNORED, variable=True, likely=ways.values(), of=first.name,
+            printable(f"{does.why}{also}"), IGNORED, variable=True, of=first.name,
             place=f"{first.place}: {printable(first.name[:80])}", hint=printable(hint),
         )  # fmt: skip
+        error.way = printable((decide or alike) + (f" (or {', '.join(others)})" if others else ""))
         error.answer = names
         raise error
 
