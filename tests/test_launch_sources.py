@@ -260,6 +260,11 @@ def test_the_environment_is_what_is_exported_or_stands_before_the_command(tmp_pa
         ),
         ("for T in 1 2 4; do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
         ("for T in 1 2; do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
+        (
+            "for T in 1 2; do if [ $T -eq 1 ]; then M=x-b; else M=x-a; fi; python t.py --tp $M --x 1; done",
+            "${T}",
+            "takes several values in a loop",
+        ),
         ("for ((T=1; T<=2; T++)); do python t.py --tp $T --x 1; done", "${T}", "takes several values in a loop"),
         (
             "T=1; while [ $T -lt 9 ]; do python t.py --tp $T --x 1; T=$((T*2)); done",
@@ -285,7 +290,18 @@ def test_a_variable_without_a_value_stands_by_its_name_with_the_reason(tmp_path,
     assert source.settings["tp"].value == value
     assert why in source.settings["tp"].why
     name = value.strip("${}")
-    assert settings(tmp_path, text, **{name: "a" if name == "1" and "[" in text else "4"})["tp"] in {"4", "8", "1"}
+    assert settings(tmp_path, text, **{name: "a" if name == "1" and "[" in text else "4"})["tp"] in {
+        "4",
+        "8",
+        "1",
+        "x-a",
+    }
+
+
+def test_a_variable_of_a_loop_is_offered_what_the_loop_goes_over(tmp_path):
+    text = "for T in 2,1 4,2; do if [ $T = 9 ]; then X=3; fi; python t.py --tp $T --x 1; done"
+    (source,) = commands(tmp_path, text)
+    assert source.settings["tp"].choices == ("2,1", "4,2")
 
 
 OPTIONS = {

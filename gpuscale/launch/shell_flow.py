@@ -193,6 +193,9 @@ class Flow(Outputs):
         state.variables[one.name] = mark(one.name) if len(values) > 1 else values[0]
         if len(values) > 1:
             several = " ".join(value.text for value in values[:6])
+            self.choices.pop(one.name, None)
+            self.offer(mark(one.name).text, (value.text for value in values))
+            self.computed.add(one.name)  # what it is compared with need not be among them
             state.unknown[one.name] = f"takes several values in a loop ({self.place(one.at)}: {several})"
         self._any_turn(one, state)
 

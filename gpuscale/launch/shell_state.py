@@ -28,7 +28,7 @@ REST = re.compile(r"\$\{@(\d{1,9})\}")
 """What stands for the arguments of the script from this one on, which nobody gave."""
 _EXTENDED = re.compile(r"([?*+@!])\(([^()]*)\)")
 _REPEATED = re.compile(r"[\w.:/-]+|\[[^\]]+\]|\[\[:\w+:\]\]")
-_FLAG = re.compile(r"--?[A-Za-z]")
+_FLAG = re.compile(r"(?<!\S)--?[A-Za-z]")
 
 
 def split(text: Traced, separators: str = BLANKS, most: int = MAX_CHARACTERS) -> list[Traced]:

@@ -33,7 +33,7 @@ _IN_QUOTES = re.compile(r"[^\\\"$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]", re.ASCII)
 _PARAMETER = re.compile(r"(!?)(#?)([A-Za-z_]\w*|\d+|[@*#?!$-])(?:\[([^\]]*)\])?(.*)", re.ASCII | re.DOTALL)
 _WHOLE_LIST = re.compile(r"\$\{[A-Za-z_]\w*\[@\]\}|\$@|\$\{@\}")
-_CHOICE = re.compile(r"\w[\w.:+-]{0,59}")
+_CHOICE = re.compile(r"\w[\w.:+,-]{0,59}")
 _HERE = ("PWD", "OLDPWD", "SLURM_SUBMIT_DIR", "BASH_SOURCE")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "e": "\x1b"}
 
