@@ -770,6 +770,7 @@ def test_xtuners_dictionaries(tmp_path):
     assert found == {"tune": "qlora", "base_dtype": "nf4", "lora_rank": 16, "lora_targets": "all"}
     pairs = XTUNER.replace("SupervisedFinetune", "DPO") + "use_varlen_attn = True\nmax_packed_length = 2 * max_length\n"
     assert stated(read(tmp_path, pairs, {"gpus": 32}), "method", "seq") == {"method": "dpo", "seq": 8192}
+    assert "one after the other" in str(read(tmp_path, f"{XTUNER}intra_layer_micro_batch = 2\n", {"gpus": 32}).assumed)
     with pytest.raises(InputError, match="towers of images"):
         read(tmp_path, XTUNER.replace("llm=dict(", "visual_encoder=dict(type=CLIP), llm=dict("), {"gpus": 32})
 

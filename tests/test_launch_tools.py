@@ -428,6 +428,7 @@ ASKED = (
     ("--swap-optimizer --use-distributed-optimizer --pipeline-model-parallel-size 4", "offload", "optimizer"),
     ("--o2-optimizer --pipeline-model-parallel-size 4", "moment_dtype", "bf16"),
     ("--retro-add-retriever --pipeline-model-parallel-size 4", "model", "llama3.2-1b"),
+    ("--num-experts-switch 16 --pipeline-model-parallel-size 4", "model", "llama3.2-1b"),
     ("--stage ray_grpo --pipeline-model-parallel-size 4", "method", "grpo"),
 )
 
@@ -453,6 +454,18 @@ FORKS = (  # of DeepSpeed, BigScience, MindSpeed and Pai-Megatron-Patch, with wh
     ("--optimizer hybridadam --use-distributed-optimizer", {"optimizer": "adam", "offload": "optimizer"}),
     ("--use-ascend-mc2 --tensor-model-parallel-size 2 --sequence-parallel", {"overlap": "tp"}),
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("--curriculum-learning-legacy", "as long as they get"),
+        ("--deterministic-mode", "as they are without it"),
+        ("--reuse-fp32-param", "beside their fp32 copies"),
+    ],
+)
+def test_what_is_predicted_otherwise_under_an_option_is_said(more, said, tmp_path):
+    assert said in str(job(tmp_path, {}, run__sh=f"{MEGATRON} {more}\n").assumed)
 
 
 @pytest.mark.parametrize(("more", "expected"), FORKS, ids=[more for more, _ in FORKS])
