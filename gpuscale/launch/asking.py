@@ -102,7 +102,7 @@ class Lack(NamedTuple):
             return self.error.way
         if not (self.suggested or self.error.variable or self.error.likely):
             return way_to(self.error.name)
-        open_value = "VALUE" if self.error.variable else OPEN_VALUES.get(self.error.name, "...")
+        open_value = self.error.answer or "VALUE" if self.error.variable else OPEN_VALUES.get(self.error.name, "...")
         value = self.suggested.value if self.suggested else open_value
         others = [one for one in self.error.likely if one != value]
         if self.error.variable and not self.suggested and re.search(r"(^|_)model(_|$)", self.error.of):
