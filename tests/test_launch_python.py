@@ -469,6 +469,17 @@ def test_recipes_of_fine_tuning_that_are_not_known_are_refused(recipe, more, mes
         read(tmp_path, TUNED.format(recipe, more))
 
 
+def test_recipes_of_fine_tuning_of_bridge_say_the_model_and_ask_for_adapters(tmp_path):
+    text = (
+        "torchrun --nproc_per_node 8 run_recipe.py --recipe gpt_oss_20b_finetune_config{} train.global_batch_size=8 "
+        "train.micro_batch_size=1 model.seq_length=2048\n"
+    )
+    job = read(tmp_path, text.format(" --peft_scheme none"), name="run.sh")
+    assert stated(job, "model", "tune", "gbs") == {"model": "gpt-oss-20b", "tune": None, "gbs": 8}
+    with pytest.raises(InputError, match="whether it trains adapters is not said"):
+        read(tmp_path, text.format(""), name="run.sh")
+
+
 def test_a_recipe_without_model_and_nodes_asks_for_both_at_once(tmp_path):
     with pytest.raises(InputError, match=r"model of the recipe .* GPUs") as caught:
         read(tmp_path, "from nemo.collections import llm\nrecipe = llm.mine_9b.pretrain_recipe()\n")

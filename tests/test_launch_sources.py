@@ -282,6 +282,11 @@ def test_the_environment_is_what_is_exported_or_stands_before_the_command(tmp_pa
         ("T=1; for i in 1 2; do [ -f x ] && break; T=4; done\npython t.py --tp $T --x 1", "${T}", "4 or 1"),
         ("T=1; grep -q x x.txt && T=8\npython t.py --tp $T --x 1", "${T}", "is 8 or 1"),
         ("T=$(nvidia-smi -L | wc -l)\npython t.py --tp $T --x 1", "${T}", "is the output of a command"),
+        (
+            "T=$(echo \"--tp $TP\" | tr '\\n' ' ' | sed 's/  \\+/ /g')\npython t.py $T --x 1",
+            "${TP}",
+            "is given no value",
+        ),
         ("A=$B\nC=$((A * 2))\npython t.py --tp $C --x 1", "${B}", "is given no value"),
     ],
 )
@@ -299,9 +304,9 @@ def test_a_variable_without_a_value_stands_by_its_name_with_the_reason(tmp_path,
 
 
 def test_a_variable_of_a_loop_is_offered_what_the_loop_goes_over(tmp_path):
-    text = "for T in 2,1 4,2; do if [ $T = 9 ]; then X=3; fi; python t.py --tp $T --x 1; done"
+    text = "for C in 2,1 4,2; do if [ $C = 9 ]; then X=3; fi; IFS=, read A T <<< $C; python t.py --tp $T --x 1; done"
     (source,) = commands(tmp_path, text)
-    assert source.settings["tp"].choices == ("2,1", "4,2")
+    assert (source.settings["tp"].value, source.settings["tp"].choices) == ("${C}", ("2,1", "4,2"))
 
 
 OPTIONS = {
@@ -388,6 +393,9 @@ def test_an_exit_before_every_command_is_said_with_what_it_hangs_on(tmp_path):
     with pytest.raises(InputError, match="ends here before any command") as caught:
         commands(tmp_path, "echo no\nexit 1\npython t.py --x 1")
     assert caught.value.place.endswith("run.sh:2")
+    with pytest.raises(InputError, match="ends here before any command") as caught:
+        commands(tmp_path, 'TP=8 IMAGE=""\nif [ -z "$IMAGE" ]; then exit 1; fi\npython t.py --x 1')
+    assert "`var=IMAGE=...`" in caught.value.hint
 
 
 @pytest.mark.parametrize(

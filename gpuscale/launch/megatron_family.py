@@ -504,6 +504,10 @@ def _read_adapters(reading: Reading, recipe: str = "") -> None:
     """
     found = reading.get("peft_scheme", "peft")
     kind = str(found.value).rpartition(".")[2].lower() if found is not None else ""
+    said = {"peft_scheme", "peft"} & reading.settings.keys() or "tune" in reading.given
+    if not said and re.search(r"_finetune(_\w+)?_config$", recipe):
+        reading.refuse(reading.get("recipe"), "whether it trains adapters is not said", settles="tune",
+                       likely=("lora", "full"))  # fmt: skip
     if kind in NO_ADAPTERS and not (found is None and re.search(r"_(peft|lora)(_\w+)?_config$", recipe)):
         return
     if reading.given.get("tune") == "full":
@@ -643,7 +647,8 @@ def _model_of_recipe(reading: Reading, found: Setting | None) -> None:
         or reading.given.get("model")
     ):
         return
-    words = re.sub(r"(_pretrain)?(_\d+gpus?)?(_[a-z]*\d+)?(_bf16|_fp8\w*)?(_config)?$", "", str(found.value).lower())
+    named = r"(_pretrain|_sft|_peft|_finetune)?(_\d+gpus?)?(_[a-z]*\d+)?(_bf16|_fp8\w*)?(_config)?$"
+    words = re.sub(named, "", str(found.value).lower())
     name = words.replace("_", "-").replace("llama31-", "llama3.1-").replace("llama32-", "llama3.2-")
     own, _ = settled("models", name)
     if known_model(own)[0] is None:

@@ -20,6 +20,7 @@ from gpuscale.launch.shell_flow import Flow
 from gpuscale.launch.shell_outputs import WRITING, printed_by_python
 from gpuscale.launch.shell_state import (
     EMPTY,
+    MARK,
     MAX_CHARACTERS,
     MAX_DEPTH,
     State,
@@ -369,7 +370,8 @@ class Shell(Flow):
             return
         blanks = "".join(it for it in separators if it.isspace())
         start = len(line.text) - len(line.text.lstrip(blanks)) if blanks else 0
-        parts = split(line.cut(start), separators, len(names) - 1)
+        unknown = MARK.fullmatch(line.text)
+        parts = [line] * len(names) if unknown else split(line.cut(start), separators, len(names) - 1)
         for name, part in zip(names, [*parts, *[EMPTY] * len(names)], strict=False):
             state.variables[name] = part.cut(0, len(part.text.rstrip(blanks))) if blanks else part
 

@@ -348,6 +348,8 @@ class Flow(Outputs):
             return found[0]
 
         text = MARK.sub(emptied, text)
+        own = re.fullmatch(r'"?\$\{?(\w+)\}?"?', word.text) if emptiness and not text else None
+        self.found_empty = own[1] if own and own[1] in state.variables else ""
         return text if known(text) else None
 
 

@@ -270,16 +270,17 @@ def _searched(words: list[str], text: str) -> bool | None:
 
 def _filtered(name: str, words: list[Traced], read: Traced | None) -> Traced | None:
     """Return what `tr A B`, `wc -l`, `grep -o ,`, `cut -d, -f2` and `awk -F, '{print NF}'` make of a known text."""
-    if read is None or not known(read.text):
-        return None
     given = " ".join(word.text for word in words)
+    blanks = name == "tr" and re.fullmatch(r"(\\n|\s) (\\t|\s)", given)  # no variable without a value holds any
+    if read is None or not (blanks or known(read.text)):
+        return None
     if name == "tr":
         one, two = [*(unescaped(word.text).text for word in words), "", ""][:2]
         one, two = (_CLASSES.get(it, it) for it in (one, two))
         if len(words) == 2 and words[0].text == "-d" and re.fullmatch(r"[^\\\[-]+|\n", two):
             return untraced(read.text.translate(dict.fromkeys(map(ord, two))))
         same = len(words) == 2 and len(one) == len(two) and (len(one) == 1 or {one, two} <= {*_CLASSES.values()})
-        return untraced(read.text.translate(str.maketrans(one, two))) if same else None
+        return Traced(read.text.translate(str.maketrans(one, two)), read.at) if same else None
     if name == "grep":
         plain = re.fullmatch(r"-o ([\w,:]+)", given)
         return untraced(f"{plain[1]}\n" * read.text.count(plain[1])) if plain else None
