@@ -390,6 +390,29 @@ modules:
 
 
 @pytest.mark.parametrize(
+    ("model", "overrides", "expected"),
+    [
+        ("llama3_8B", "", {"master_dtype": "none", "moment_dtype": "bf16", "recompute": "full", "seq": 2048}),
+        ("llama3_8B", ", weight_dtype: float32, remat_policy: minimal", {"recompute": "selective:layernorm"}),
+        ("mixtral_8x7B", "", {"routing": "dropping", "master_dtype": "none"}),
+        ("mixtral_8x7B", ", sparse_matmul: true, capacity_factor: -1", {"master_dtype": "none"}),
+    ],
+)
+def test_primus_maxtext_has_defaults_of_its_own(model, overrides, expected, tmp_path):
+    text = f"""
+modules:
+  pre_trainer:
+    framework: maxtext
+    config: pre_trainer.yaml
+    model: {model}.yaml
+    overrides: {{per_device_batch_size: 4, ici_fsdp_parallelism: 8{overrides}}}
+"""
+    found = job(tmp_path, a__yaml=text)
+    assert_has(found, zero=3, micro_batch_size=4, precision="bf16", **expected)
+    assert {"master_dtype", "routing"} & found.options.keys() == {"master_dtype", "routing"} & expected.keys()
+
+
+@pytest.mark.parametrize(
     ("policy", "expected"),
     [("full", "full"), ("save_dot_except_mlp", "selective:layernorm+mlp"), ("minimal", "selective:layernorm")],
 )

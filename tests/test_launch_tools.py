@@ -441,6 +441,11 @@ FORKS = (  # of DeepSpeed, BigScience, MindSpeed and Pai-Megatron-Patch, with wh
     ("--deepspeed --num-experts 8 --expert-interval 1 --disable-moe-token-dropping", {"routing": "dropless"}),
     ("--num-layers 18 --noop-layers 0,17 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3",
      {"vpp": 3, "pipeline_split": "even"}),
+    ("--num-layers 14 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split "
+     "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2", {"vpp": 4}),
+    ("--use-precision-aware-optimizer --main-grads-dtype bf16 --use-distributed-optimizer", {"grad_dtype": "bf16"}),
+    ("--use-precision-aware-optimizer --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32",
+     {"grad_dtype": "fp32"}),
     ("--pipeline-model-parallel-size 4 --num-layer-list 3,5,5,3", {"pp": 4, "pipeline_split": "even"}),
     ("--recompute-norm --recompute-activation-function", {"recompute": "selective:layernorm"}),
     ("--recompute-granularity selective --recompute-mla-up-proj", {"recompute": "selective:core_attn+mla_up_proj"}),

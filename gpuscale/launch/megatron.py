@@ -347,7 +347,7 @@ def _read_states(reading: Reading) -> None:
     gradients = "bf16" if reduced else "fp16" if half and not wide else "fp32"
     main = reading.text("main_grads_dtype") if reading.flag("use_precision_aware_optimizer") else ""
     of = ("grad_reduce_in_bf16", "accumulate_allreduce_grads_in_fp32", "main_grads_dtype")
-    reading.option("grad_dtype", _short(main) if main and reduced else gradients, *of)
+    reading.option("grad_dtype", _short(main) if main and (reduced or not wide) else gradients, *of)
     kind = reading.text("optimizer", "name") or "adam"
     kind = "adamw-8bit" if reading.flag("use_bnb_optimizer") else kind  # BigScience's
     same = {"adamw": "adam", "dist_muon": "muon", "cpu_adam": "adam", "hybridadam": "adam"}
@@ -380,6 +380,7 @@ def _read_pipeline(reading: Reading) -> None:
     layers = layers + len(reading.words(IDLE)) if layers else layers
     of = ["num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size"]
     if per_chunk and layers and pp > 1:
+        layers += sum(map(reading.flag, LAYERS_BESIDE))
         vpp, of = max(1, layers // (pp * per_chunk)), ["num_layers_per_virtual_pipeline_stage"]
     sizes = _stated_stages(reading, pp, vpp or 1)
     if sizes and pp > 1:
@@ -401,10 +402,13 @@ def _read_pipeline(reading: Reading) -> None:
     reading.switch("axis_order", "tp-cp-ep-pp-dp", None, "use_tp_pp_dp_mapping")
 
 
+LAYERS_BESIDE = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+"""What counts as a layer of the first and of the last stage (Megatron-LM, arguments.py)."""
+
 LAYOUTS = (
     "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
     "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage",
-    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "num_layer_list", IDLE,
+    *LAYERS_BESIDE, "num_layer_list", IDLE,
 )  # fmt: skip
 """What says which layers a stage has."""
 

@@ -406,8 +406,11 @@ REMAT = {
 (MaxText layers/decoders.py, get_remat_policy)."""
 
 
+PRIMUS = "modules.pre_trainer.framework"
+
+
 def _maxtext_table(names: Mapping[str, Setting]) -> str:
-    found = names.get("modules.pre_trainer.framework")
+    found = names.get(PRIMUS)
     return "modules.pre_trainer.overrides." if found and str(found.value) == "maxtext" else ""
 
 
@@ -421,51 +424,53 @@ def _claims_maxtext(source: Source) -> bool:
 
 def _read_maxtext(reading: Reading) -> None:
     """Read a configuration of MaxText."""
-    table = _maxtext_table(reading.settings)
-    reading.run_by(load_tool("maxtext"))
+    primus = _maxtext_table(reading.settings)
+    reading.lift(primus)
+    reading.means("MaxText under Primus", PRIMUS)
+    reading.run_by(load_tool(f"{'primus-' * bool(primus)}maxtext"))
     reading.option("framework", "maxtext")
-    _maxtext_model(reading, table)
-    trainer.read_sequence(reading, f"{table}max_target_length")
+    _maxtext_model(reading)
+    trainer.read_sequence(reading, "max_target_length")
     take_gpus(reading)
-    sizes, of = _mesh(reading, table)
+    sizes, of = _mesh(reading)
     gpus = int(reading.given.get("gpus") or reading.options["gpus"])
     for axis in ("tp", "cp", "pp", "ep"):
         if sizes[axis] > 1:
             reading.option(axis, sizes[axis], *of[axis])
     replicas = sizes["dp"] * sizes["fsdp"] * sizes["ep"]
     shards = sizes["fsdp"] * sizes["ep"] * sizes["cp"]  # base.yml, logical_axis_rules: `embed` is split by all of these
-    optimizer = f"{table}shard_optimizer_over_data"
+    optimizer = "shard_optimizer_over_data"
     of_optimizer = shards == 1 and reading.flag(optimizer)
     reading.option("zero", 3 if shards > 1 else int(of_optimizer), *of["fsdp"], *([optimizer] if of_optimizer else []))
     reading.means(f"{sizes['dp']} copies", *of["dp"])
     if shards > 1 and sizes["dp"] > 1:
         reading.option("shard", shards, *of["fsdp"])
-    if sizes["cp"] > 1 and reading.text(f"{table}context_parallel_strategy") == "ring":
-        reading.option("cp_comm", "p2p", f"{table}context_parallel_strategy")
-    _maxtext_batch(reading, table, gpus, replicas, _maxtext_pipeline(reading, table, sizes["pp"]))
-    policy = reading.text(f"{table}remat_policy") or "full"
+    if sizes["cp"] > 1 and reading.text("context_parallel_strategy") == "ring":
+        reading.option("cp_comm", "p2p", "context_parallel_strategy")
+    _maxtext_batch(reading, gpus, replicas, _maxtext_pipeline(reading, sizes["pp"]))
+    policy = reading.text("remat_policy") or "full"
     recomputed = REMAT.get(policy, "none")
     if policy not in {*REMAT, "none"} and not reading.given.get("recompute"):
-        found = reading.get(f"{table}remat_policy")
+        found = reading.get("remat_policy")
         reading.refuse(found, f"what {policy[:40]} recomputes and moves is not modelled", settles="recompute")
-    reading.option("recompute", recomputed, f"{table}remat_policy")
+    reading.option("recompute", recomputed, "remat_policy")
     if policy not in {"full", "none"} and not reading.given.get("recompute"):
-        reading.assume(f"remat_policy {policy} is predicted as recompute {recomputed}", f"{table}remat_policy")
-    quantised = (reading.text(f"{table}quantization") or "").lower()
+        reading.assume(f"remat_policy {policy} is predicted as recompute {recomputed}", "remat_policy")
+    quantised = (reading.text("quantization") or "").lower()
     if "fp8" in quantised:
-        reading.option("precision", "fp8", f"{table}quantization", f"{table}dtype")
+        reading.option("precision", "fp8", "quantization", "dtype")
     elif quantised:
-        reading.refuse(reading.get(f"{table}quantization"), f"{quantised[:40]} is not modelled", settles="precision")
+        reading.refuse(reading.get("quantization"), f"{quantised[:40]} is not modelled", settles="precision")
     else:
-        word = reading.text(f"{table}dtype") or "bfloat16"
-        reading.option("precision", DTYPES.get(word, "fp32"), f"{table}dtype")
-    _maxtext_states(reading, table)
-    _maxtext_experts(reading, table)
-    if not reading.get(f"{table}opt_type"):
+        word = reading.text("dtype") or "bfloat16"
+        reading.option("precision", DTYPES.get(word, "fp32"), "dtype")
+    _maxtext_states(reading)
+    _maxtext_experts(reading)
+    if not reading.get("opt_type"):
         reading.option("optimizer", "adamw")
         reading.assume("the optimizer is AdamW, MaxText's default")
     else:
-        trainer.read_optimizer(reading, f"{table}opt_type")
+        trainer.read_optimizer(reading, "opt_type")
 
 
 BASE = {
@@ -475,79 +480,78 @@ BASE = {
 """The model that base.yml has where none is named."""
 
 
-def _maxtext_model(reading: Reading, table: str) -> None:
+def _maxtext_model(reading: Reading) -> None:
     """Read the model: by its name, changed where `override_model_config` says so, or by its sizes over base.yml's."""
-    stated = {name.removeprefix(table): str(one.value) for name, one in reading.settings.items()
-              if name.startswith(table) and one.value is not None}  # fmt: skip
-    named = reading.text(f"{table}model_name", "modules.pre_trainer.model") not in {None, "default"}
+    stated = {name: str(one.value) for name, one in reading.settings.items() if one.value is not None}
+    named = reading.text("model_name", "modules.pre_trainer.model") not in {None, "default"}
     if named and stated.get("global_parameter_scale", "1") != "1":
-        found = reading.get(f"{table}global_parameter_scale")
+        found = reading.get("global_parameter_scale")
         reading.refuse(found, "a model that is scaled is not read", settles="model")
     changed = [name for name in MAXTEXT_NAMES if name in stated]
     place = f"{reading.sources[-1].file}: {', '.join(changed[:3])}"
     if named or not changed:
-        read_model(reading, f"{table}model_name", "modules.pre_trainer.model")
+        read_model(reading, "model_name", "modules.pre_trainer.model")
         model = str(reading.options.get("model") or "")
-        if changed and model and not model.endswith(".json") and reading.flag(f"{table}override_model_config"):
+        if changed and model and not model.endswith(".json") and reading.flag("override_model_config"):
             own = {name: stated[name] for name in changed}
             keys = {key: value for key, value in maxtext_shape(own, place).items() if key in _SIZED_BY}
             line = ",".join([load_model(model).name, *(f"{key}={value}" for key, value in keys.items())])
-            reading.option("model", line, *(f"{table}{name}" for name in changed))
+            reading.option("model", line, *changed)
         return
     keys = maxtext_shape(BASE | stated, place)
-    sequence = reading.integer(f"{table}max_target_length")
-    shaped_model(reading, {**keys, "sequence": sequence or 2048}, *(f"{table}{name}" for name in changed))
+    sequence = reading.integer("max_target_length")
+    shaped_model(reading, {**keys, "sequence": sequence or 2048}, *changed)
 
 
 _SIZED_BY = {*MAXTEXT_SIZES, *(f"moe.{key}" for key in MAXTEXT_EXPERTS)}
 MAXTEXT_NAMES = (*MAXTEXT_SIZES.values(), *MAXTEXT_EXPERTS.values())
 
 
-def _maxtext_states(reading: Reading, table: str) -> None:
+def _maxtext_states(reading: Reading) -> None:
     """Read the types of weights, gradients and moments, and what of them is in host memory."""
-    weights, gradients = f"{table}weight_dtype", f"{table}grad_dtype"
+    weights, gradients = "weight_dtype", "grad_dtype"
     if DTYPES.get(reading.text(weights) or "float32") == "bf16":
         for option, value in (("master_dtype", "none"), ("moment_dtype", "bf16"), ("grad_dtype", "bf16")):
             reading.option(option, value, weights)
         reading.assume("weights, gradients and moments are bf16, without a copy in fp32", weights)
     elif reading.text(gradients) is not None:
         reading.option("grad_dtype", DTYPES.get(reading.text(gradients) or "", "fp32"), gradients)
-    first = reading.get(f"{table}mu_dtype")
+    first = reading.get("mu_dtype")
     kept = DTYPES.get(str(getattr(first, "value", "") or reading.text(weights) or "float32"))
     if kept != DTYPES.get(reading.text(weights) or "float32") and "moment_dtype" not in reading.given:
         reading.refuse(first, "first moments of another type than second ones", settles="moment_dtype")
-    if reading.text(f"{table}attention") == "dot_product":
-        read_attention(reading, f"{table}attention")
-    hosts = {
-        "optimizer": f"{table}optimizer_memory_host_offload",
-        "parameters": f"{table}parameter_memory_host_offload",
-    }
+    if reading.text("attention") == "dot_product":
+        read_attention(reading, "attention")
+    hosts = {"optimizer": "optimizer_memory_host_offload", "parameters": "parameter_memory_host_offload"}
     parts = [part for part, name in hosts.items() if reading.flag(name)]
     if parts:
         reading.option("offload", "+".join(parts), *hosts.values())
 
 
-def _maxtext_experts(reading: Reading, table: str) -> None:
-    """Read whether experts drop tokens: with a capacity factor above 0 they do."""
-    name = f"{table}capacity_factor"
+def _maxtext_experts(reading: Reading) -> None:
+    """Read whether experts, where there are any, drop tokens: with a capacity factor above 0 they do."""
+    name, model = "capacity_factor", str(reading.given.get("model") or reading.options.get("model") or "")
+    if model and not load_model(model).is_moe:
+        reading.means("the model has no experts", name, "sparse_matmul")
+        return
     factor = reading.number(name)
     if factor is None or factor <= 0:
-        found = reading.get(f"{table}sparse_matmul")
+        found = reading.get("sparse_matmul")
         if found is not None and not reading.flag(found.name) and "routing" not in reading.given:
             reading.refuse(found, "every expert works on every token, which is not modelled", settles="routing")
         return
-    reading.option("routing", "dropping", name, f"{table}sparse_matmul")
+    reading.option("routing", "dropping", name, "sparse_matmul")
     if factor != 1:
         reading.assume("experts are predicted at a capacity factor of 1", name)
 
 
-def _degree(reading: Reading, table: str, prefix: str, name: str) -> int:
+def _degree(reading: Reading, prefix: str, name: str) -> int:
     """Return a degree of a mesh; -1 means what is left.
 
     Raises:
         InputError: it is neither.
     """
-    where = f"{table}{prefix}_{name}_parallelism"
+    where = f"{prefix}_{name}_parallelism"
     size = reading.integer(where)
     size = size if size is not None else {"ici_fsdp": -1, "dcn_data": -1}.get(f"{prefix}_{name}", 1)  # base.yml
     if size == 0 or size < -1:
@@ -555,7 +559,7 @@ def _degree(reading: Reading, table: str, prefix: str, name: str) -> int:
     return size
 
 
-def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[str]]]:
+def _mesh(reading: Reading) -> tuple[dict[str, int], dict[str, list[str]]]:
     """Return the product of the degrees of each axis inside and between slices, and the settings that say so."""
     sizes = dict.fromkeys(("dp", "fsdp", "tp", "cp", "ep", "pp"), 1)
     of: dict[str, list[str]] = {axis: [] for axis in sizes}
@@ -563,15 +567,15 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
     inside = 1
     for prefix in ("ici", "dcn"):
         for name, axis in AXES.items():
-            size = _degree(reading, table, prefix, name)
-            of[axis].append(f"{table}{prefix}_{name}_parallelism")
+            size = _degree(reading, prefix, name)
+            of[axis].append(f"{prefix}_{name}_parallelism")
             rest += [axis] if size < 0 else []
             sizes[axis] *= abs(size)
             inside *= abs(size) if prefix == "ici" else 1
     product = math.prod(sizes.values())
-    stated = reading.get(f"{table}ici_fsdp_parallelism", f"{table}ici_data_parallelism")
+    stated = reading.get("ici_fsdp_parallelism", "ici_data_parallelism")
     known = reading.given.get("gpus") or reading.options.get("gpus")
-    if rest and not known and not (stated and rest == ["dp"] and reading.get(f"{table}num_slices")):
+    if rest and not known and not (stated and rest == ["dp"] and reading.get("num_slices")):
         gpus_of(reading, "the remainder for data parallelism")
     gpus = int(known or product)
     if gpus % product:
@@ -592,23 +596,23 @@ def _mesh(reading: Reading, table: str) -> tuple[dict[str, int], dict[str, list[
     return sizes, of
 
 
-def _maxtext_pipeline(reading: Reading, table: str, stages: int) -> int:
+def _maxtext_pipeline(reading: Reading, stages: int) -> int:
     """Return how many pieces a pipeline cuts a batch into, as many as stages if not said; set the chunks of a rank.
 
     Sources: MaxText configs/base.yml and layers/pipeline.py.
     """
-    number = {name: reading.integer(f"{table}{name}") or -1 for name in PIPELINE}
+    number = {name: reading.integer(name) or -1 for name in PIPELINE}
     if stages == 1:
         return 1
-    if number["pipeline_parallel_layers"] > 0 or reading.flag(f"{table}pipeline_delay_activation_forwarding"):
-        found = reading.get(f"{table}pipeline_parallel_layers", f"{table}pipeline_delay_activation_forwarding")
+    if number["pipeline_parallel_layers"] > 0 or reading.flag("pipeline_delay_activation_forwarding"):
+        found = reading.get("pipeline_parallel_layers", "pipeline_delay_activation_forwarding")
         reading.refuse(found, "pipelines of some layers, or with delayed sends, are not modelled", settles="pp")
     model = reading.given.get("model") or reading.options["model"]
     each = max(number["num_layers_per_pipeline_stage"], 1)
     repeats = max(number["num_pipeline_repeats"], 1)
     if number["num_pipeline_repeats"] < 1:
         repeats = max(load_model(str(model)).layers // stages // each, 1)
-    of = [f"{table}{name}" for name in PIPELINE]
+    of = [*PIPELINE]
     reading.option("vpp", repeats, *of)
     reading.assume("a circular pipeline is predicted as an interleaved one", *of)
     return max(number["num_pipeline_microbatches"], stages)
@@ -619,21 +623,21 @@ PIPELINE = (
 )  # fmt: skip
 
 
-def _maxtext_batch(reading: Reading, table: str, gpus: int, replicas: int, pieces: int) -> None:
-    each = reading.number(f"{table}per_device_batch_size")
-    steps = pieces * (trainer.count(reading, f"{table}gradient_accumulation_steps") or 1)
+def _maxtext_batch(reading: Reading, gpus: int, replicas: int, pieces: int) -> None:
+    each = reading.number("per_device_batch_size")
+    steps = pieces * (trainer.count(reading, "gradient_accumulation_steps") or 1)
     if each is None:
         if not reading.given.get("gbs"):
             raise InputError("no file states how large batches are", field="gbs", hint="add `gbs=1024`")
         return
     total = each * gpus
     if total != int(total) or int(total) % (replicas * steps):
-        place = reading.get(f"{table}per_device_batch_size")
+        place = reading.get("per_device_batch_size")
         reading.refuse(
             place, f"{each:g} x {gpus} GPUs do not make whole batches for {replicas} replicas x {steps} steps"
         )
     micro = int(total) // replicas // steps
-    trainer.read_batch(reading, micro, steps, int(total), f"{table}per_device_batch_size")
+    trainer.read_batch(reading, micro, steps, int(total), "per_device_batch_size")
 
 
 # --- OLMo

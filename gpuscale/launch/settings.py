@@ -245,6 +245,12 @@ class Reading:
             for name, (value, _) in tool.defaults.items()
         }
 
+    def lift(self, table: str) -> None:
+        """Take what stands in a table, if there is one, for settings of the file itself where these say nothing."""
+        for name in [name for name in self.settings if table and name.startswith(table)]:
+            own = name.removeprefix(table)
+            self.settings.setdefault(own, replace(self.settings.pop(name), name=own))
+
     # --- asking
 
     def get(self, *names: str) -> Setting | None:

@@ -374,10 +374,7 @@ def _take_primus(reading: Reading) -> None:
     if model is None:
         return
     reading.means("torchtitan under Primus", f"{PRIMUS}.framework")
-    for name in [*reading.settings]:
-        if name.startswith(f"{PRIMUS}.overrides."):
-            own = name.removeprefix(f"{PRIMUS}.overrides.")
-            reading.settings.setdefault(own, replace(reading.settings.pop(name), name=own))
+    reading.lift(f"{PRIMUS}.overrides.")
     stem = re.sub(r"(-pretrain|-fp8|-bf16)*\.ya?ml$", "", str(model.value).lower())
     own, _ = settled("models", stem.replace("_", "-"))
     reading.option("model", f"{own},mtp_layers=0" if own == "deepseek-v3" else own, f"{PRIMUS}.model")
