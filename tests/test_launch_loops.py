@@ -1,5 +1,7 @@
 """Loops of training of a script's own: what wrappers, engines and loaders say is read, and the rest is asked for."""
 
+import json
+
 import pytest
 
 from gpuscale import read_launch
@@ -80,6 +82,29 @@ def test_an_engine_of_deepspeed_counts_by_its_own_configuration(tmp_path):
     assert (job.options["framework"], job.options["offload"]) == ("deepspeed", "optimizer")
 
 
+@pytest.mark.parametrize(
+    ("added", "line", "engine"),
+    [
+        ("parser = deepspeed.add_config_arguments(parser)", "--deepspeed --deepspeed_config=ds.json", "args=args, "),
+        ("parser.add_argument('--deepspeed_config')", "--deepspeed_config ds.json", "args, "),
+        ("parser.add_argument('--deepspeed_config', default='./ds.json')", "", "args=args, "),
+        ("parser.add_argument('--deepspeed_config')", "--deepspeed_config $WRITTEN", "args=args, "),
+    ],
+)
+def test_an_engine_of_deepspeed_reads_the_file_that_its_arguments_name(tmp_path, added, line, engine):
+    config = {"train_micro_batch_size_per_gpu": 3, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+    if "$WRITTEN" not in line:
+        (tmp_path / "ds.json").write_text(json.dumps(config))
+    wrap = f"parser = argparse.ArgumentParser()\n{added}\nargs = parser.parse_args()\n"
+    wrap += f"model, _, _, _ = deepspeed.initialize({engine}model=model)"
+    loop = {"optimizer": "AdamW(model.parameters())", "prepare": "", "body": "model.backward(loss)"}
+    (tmp_path / "train.py").write_text("import argparse\n" + LOOP.format(wrap=wrap, **loop))
+    written = f'WRITTEN="own.json"\ncat > "$WRITTEN" <<END\n{json.dumps(config)}\nEND\n'
+    (tmp_path / "run.sh").write_text(f"{written}deepspeed --num_gpus 8 train.py {line}\n")
+    job = read_launch([tmp_path / "run.sh"], {}, {"seq": 1024})
+    assert (job.layout["zero"], job.layout["micro_batch_size"], job.options["gbs"]) == (2, 3, 24)
+
+
 def test_steps_between_those_of_the_optimizer_are_counted(tmp_path):
     job = read(tmp_path, "model = DDP(model)", body="if (step + 1) % 16 == 0:\n        optimizer.step()")
     assert job.options["gbs"] == 128
@@ -157,6 +182,9 @@ def test_the_configuration_of_an_engine_that_is_not_here_is_asked_for(tmp_path):
     with pytest.raises(InputError) as caught:
         read(tmp_path, "model, _, _, _ = deepspeed.initialize(model=model, config='ds.json')")
     assert all(f"{one}=" in str(caught.value) for one in ("precision", "gbs", "zero"))
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, "model, _, _, _ = deepspeed.initialize(args=args, model=model)")
+    assert "`zero=STAGE`" in str(caught.value)
 
 
 def test_world_size_of_the_launcher_is_the_number_of_gpus(tmp_path):

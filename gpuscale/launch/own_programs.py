@@ -386,7 +386,8 @@ def need(reading: Reading) -> None:
     if several and plain and reading.flag(plain) and reading.stated_by("zero") is None and _shards(reading) == "0":
         reading.option("zero", 0, plain)
     if several and "zero" not in reading.given and reading.stated_by("zero") is None:
-        reading.refuse(None, "no file states how the job is sharded", settles="zero", likely=(_shards(reading),))
+        likely = filter(None, [_shards(reading)])
+        reading.refuse(None, "no file states how the job is sharded", settles="zero", likely=likely)
     if not reading.given.get("recompute") and reading.stated_by("recompute") is None:
         reading.assume("no layer is recomputed: no option speaks of it")
 
@@ -422,7 +423,9 @@ def _shards(reading: Reading) -> str:
     ]
     stage = next((found[1] for text in said if (found := re.search(r"(?:stage|zero)_?-?([0-3])\b", text))), "")
     sharded = any(re.search("fsdp|full_shard|^full$", text) for text in said)
-    return stage or ("3" if sharded else "2" if "deepspeed" in said else "0")
+    engine = reading.settings.get("deepspeed")
+    usual = "" if engine is not None and engine.value in (None, "...") else "0"  # an engine told elsewhere
+    return stage or ("3" if sharded else "2" if "deepspeed" in said else usual)
 
 
 MANY = 65536

@@ -150,9 +150,13 @@ class Calls(Builtins):
         places: Mapping[str, Place] | None,
     ) -> Any:  # fmt: skip
         """Return the record of a call that is not followed."""
+        if getattr(called, "origin", "") == "deepspeed.initialize":
+            given = _configured(args, given)
         parts = {**{str(at): one for at, one in enumerate(args)}, **self._opened(given, called, place)}
         own = isinstance(called, Symbol | Record)
         if own and called.name.rpartition(".")[2] in AROUND and (within := parts.get("0", parts.get("trainer"))):
+            if isinstance(within, Record) and called.origin == "deepspeed.add_config_arguments":
+                within.parts.setdefault("deepspeed_config", None)
             return within
         name = called.name if own else ast.unparse(written)[:200] if written is not None else "..."
         origin = called.origin if own else name
@@ -349,3 +353,11 @@ def _enumerate(kind: Class) -> None:
             value = (name.lower() if kind.made_from("StrEnum") else last + 1) if automatic else one
             last = value if isinstance(value, int) else last
             kind.scope.names[name] = member(value, name, kind)
+
+
+def _configured(args: Sequence[Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what DeepSpeed's engine is given, with the file that its first argument names where no other is named."""
+    told = given.get("args", args[0] if args else None)
+    named = told.parts.get("deepspeed_config") if isinstance(told, Record) else None
+    other = any(given.get(one) is not None for one in OF_ENGINE)
+    return given if named is None or other else {**given, "config": named}

@@ -159,6 +159,7 @@ def missing_configuration(lost: Sequence[Said]) -> InputError:
 class _Reader:
     def __init__(self, paths: Sequence[Path], variables: Mapping[str, str], files: OpenFiles) -> None:
         self.paths, self.variables, self.files = paths, variables, files
+        self.texts: Mapping[str, Traced] = {}  #: files that the script writes whose command is gone through, by name.
         self.entry = Path()  #: the Python file that is gone through, which none of its imports means
         self.imported: dict[Path, None] = {}  #: the files of those imports.
         self.loaded: set[str] = set()  #: the documents that it loads.
@@ -229,7 +230,9 @@ class _Reader:
             programs = [] if _claimed(every) else self._programs(command)
             for made in programs:
                 rest = {name: one for name, one in own.settings.items() if name == "deepspeed"}
-                beyond = (one for one in every[:-1] if one.file not in self.loaded)
+                read = [source for name in self.loaded for source in beside.get(name, ())]
+                beyond = (one for one, source in zip(every[:-1], sources, strict=True)
+                          if one.file not in self.loaded and source not in read)  # fmt: skip
                 whole = (*made.sources, *beyond, replace(own, settings=rest))
                 inside = made.files[0] == path  # a program that the script itself writes
                 yield Launch(made.place if inside else f"{own.file}:{command.line}", whole, (*files, *made.files))
@@ -254,7 +257,11 @@ class _Reader:
             told["sys.argv"] = len(after) + len(command.source.settings)
             options = {name: one.value for name, one in command.source.settings.items()}
             told |= {COMMAND_LINE: options} | options
-            return self._configured(path, told, written)
+            self.texts = command.texts
+            try:
+                return self._configured(path, told, written)
+            finally:
+                self.texts = {}
         return []
 
     def _lost_program(self, command: Command) -> tuple[Said, ...]:
@@ -364,6 +371,10 @@ class _Reader:
     def _load(self, name: str, importer: str) -> dict[str, Any] | None:
         """Return what a document holds that a Python file loads; None of one that is not here."""
         kind = DOCUMENTS.get(PurePosixPath(name).suffix.lower())
+        written = self.texts.get(str(PurePosixPath(name)))
+        if kind and written is not None:
+            self.loaded.add(name)
+            return tree(kind, written.text, name)
         path = self.find(name, Path(importer)) if kind else None
         if kind is None or path is None:
             return None

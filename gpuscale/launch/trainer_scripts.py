@@ -124,7 +124,8 @@ WIDE_CHECKPOINTS = re.compile(r"(^|[/-])(distil)?gpt2|dialogpt|gpt-neo-", re.IGN
 def _take_loop(reading: Reading) -> Tool:
     """Take how many GPUs a loop of the script's own runs on, where it says; return the tool that knows nothing more."""
     engine, given = reading.settings.get("deepspeed"), reading.given
-    if engine is not None and engine.value != "...":  # a file of the engine's, which is not read, or what nobody says
+    read = any(name.startswith("deepspeed.") for name in reading.settings)  # beside DeepSpeed's own `--deepspeed`
+    if engine is not None and engine.value != "..." and not read:  # a file of the engine's, or what nobody says
         for option in ("precision", "gbs"):
             if not given.get(option):
                 reading.refuse(
