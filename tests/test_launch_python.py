@@ -606,6 +606,20 @@ def test_performance_scripts_run_the_recipe_of_their_gpus(tmp_path):
         read(tmp_path, f"{command} --num_gpus 64 --gpu gb200 --compute_dtype fp16\n", name="run.sh")
 
 
+def test_performance_scripts_of_nemo_are_read(tmp_path):
+    command = (
+        "python -m scripts.performance.llm.pretrain_grok1_314b --gpu h100 -c fp8 -fr cs --num_gpus 512 -tp 4 -pp 8 "
+    )
+    path = tmp_path / "a.sh"
+    path.write_text(f"{command} -cp 2 -ep 8 -et 1 -vp 8 -gb 1024 -mb 1 slurm --account a\n")
+    job = read_launch([path], {}, {"seq": 8192})
+    published = {"model": "grok1-314b", "gpus": 512, "precision": "fp8-current", "framework": "nemo", "gbs": 1024}
+    layout = {"tp": 4, "pp": 8, "cp": 2, "ep": 8, "etp": 1, "vpp": 8, "sp": True, "micro_batch_size": 1}
+    assert stated(job, *published, *layout) == published | layout
+    with pytest.raises(InputError, match="is not known here: micro_batch_size"):
+        read(tmp_path, f"{command} -gb 1024 slurm --account a\n", name="run.sh")
+
+
 def test_nanotron_configured_in_python(tmp_path):
     text = """
 from nanotron.config import *

@@ -405,6 +405,8 @@ class Commands:
                     break
                 if values and "=" not in values[0].text and _OVERRIDE.match(fields[at].text):
                     break
+                if values and fields[at].text == "slurm":  # where NeMo's performance scripts run, with options of that
+                    break
                 values.append(fields[at])
                 at += 1
             yield self.setting(option.replace("-", "_"), flag, values, state)

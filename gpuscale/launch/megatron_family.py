@@ -17,6 +17,7 @@ from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.megatron import connections, job_arguments, read_job
 from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments, here, layer_frequency, model_arguments
 from gpuscale.launch.megatron_recipes import (
+    MACHINES,
     OF_GPUS,
     Base,
     library,
@@ -438,7 +439,10 @@ def _claims_bridge(source: Source) -> bool:
         return bool(_BRIDGE_RECIPE.search(called)) or (called in _BRIDGE_WHOLE and sections)
     if source.kind == "command":
         said = " ".join(source.program)
-        return bool(re.search(r"run_recipe|megatron.bridge|scripts/performance", said)) or "recipe" in source.settings
+        return (
+            bool(re.search(r"run_recipe|megatron.bridge|scripts/performance(?!/llm/)", said))
+            or "recipe" in source.settings
+        )
     names = source.settings.keys()
     batches = {"train.micro_batch_size", "train.global_batch_size"} <= names
     return batches and any(name.startswith(_OF_BRIDGE) for name in names)
@@ -469,13 +473,7 @@ def _read_bridge(reading: Reading) -> None:
         "dataset.", "tokenizer.",
     )  # fmt: skip
     _named(reading, sections, _FIELDS)
-    for short, name in {
-        "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
-        "ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size", "mb": "micro_batch_size",
-        "gb": "global_batch_size", "sl": "seq_length", "vp": "virtual_pipeline_model_parallel_size",
-    }.items():  # fmt: skip
-        if short in reading.settings:
-            reading.settings[name] = reading.settings[short]
+    _take_short(reading)
     if any("vision" in name for name in reading.settings):
         found = next(one for name, one in reading.settings.items() if "vision" in name)
         reading.refuse(found, "vision-language models are not modelled", "give a language model: `model=NAME`")
@@ -743,6 +741,7 @@ def _claims_nemo(source: Source) -> bool:
         return called in {"pretrain_recipe", "finetune_recipe"} or bool(called in _NEMO_CALLS and whole)
     if source.kind == "command":
         started = "nemo" in source.program or any(one.endswith("megatron_gpt_pretraining.py") for one in source.program)
+        started |= _OF_PERFORMANCE.search(" ".join(source.program)) is not None
         return started or any(name.startswith("trainer.strategy.") for name in names)
     trained = {"trainer.devices", "training.trainer.devices"} & names
     return bool(trained) and any(_OF_NEMO.search(name) for name in names)
@@ -753,6 +752,10 @@ _OF_NEMO = re.compile(
     r"restore_from_path|^recipe|model\.(config\.)?num_layers$|nemo"
 )
 """Names that files of NeMo have, beside those of Lightning's Trainer."""
+
+
+_OF_PERFORMANCE = re.compile(r"scripts[./]performance[./]llm[./]pretrain_(\w+)")
+"""Scripts of NeMo that run a recipe, by its name (scripts/performance/llm)."""
 
 
 _NEMO_CALLS = ("pretrain", "train", "finetune")
@@ -773,8 +776,55 @@ def _take_nemo_recipe(reading: Reading, recipe: Setting) -> None:
         take_usual(reading, recipe)
 
 
+def _take_performance(reading: Reading) -> None:
+    """Take what a script of NeMo's performance says of its recipe: the name, and the short options beside it."""
+    named = _OF_PERFORMANCE.search(" ".join(reading.sources[-1].program))
+    gpus = reading.get("num_gpus", "ng")
+    if named is None or gpus is None:
+        return
+    reading.settings["recipe"] = replace(gpus, name="recipe", value=named[1], span=None)
+    dtype, kind = reading.text("compute_dtype", "c") or "bf16", reading.text("fp8_recipe", "fr") or "ds"
+    scaling = {"cs": "current", "mxfp8": "mxfp8", "ss": "subchannel"}.get(kind, "delayed")
+    found = reading.get("compute_dtype", "c") or gpus
+    text = f"bf16_with_fp8_{scaling}" if dtype == "fp8" else dtype
+    reading.settings["trainer.plugins"] = replace(found, value=text)
+    reading.means("precision of the step", "compute_dtype", "c", "fp8_recipe", "fr")
+    for short, option in (("tp", "tp"), ("pp", "pp"), ("mb", "micro_batch_size")):
+        if short not in reading.settings and option not in reading.given:
+            reading.refuse(gpus, f"what is recommended for {named[1][:40]} is not known here: {option}", settles=option)
+    _take_short(reading)
+    tensor = reading.settings.get("tp", gpus)
+    split = tensor is not gpus and (reading.integer("tp") or 1) > 1
+    reading.settings["sequence_parallel"] = replace(tensor, name="sequence_parallel", value=split, span=None)
+    for name in (
+        "grad_reduce_in_fp32",
+        "accumulate_allreduce_grads_in_fp32",
+    ):  # helpers.py: set_perf_optimization_configs
+        reading.settings[name] = replace(gpus, name=name, value=False, span=None)
+    if "cuda_graphs" in reading.settings:
+        reading.settings["enable_cuda_graph"] = reading.settings["cuda_graphs"]
+        reading.means("as the model has them", "cuda_graphs")
+    count, machine = reading.integer("num_gpus", "ng"), MACHINES.get(reading.text("gpu", "g") or "")
+    if "gpus" not in reading.given and count:
+        reading.option("gpus", count, gpus.name)
+    if machine and "cluster" not in reading.given:
+        reading.option("cluster", machine, "gpu" if "gpu" in reading.settings else "g")
+
+
+def _take_short(reading: Reading) -> None:
+    for short, name in {
+        "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
+        "ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size", "mb": "micro_batch_size",
+        "gb": "global_batch_size", "sl": "seq_length", "vp": "virtual_pipeline_model_parallel_size",
+        "et": "expert_tensor_parallel_size",
+    }.items():  # fmt: skip
+        if short in reading.settings:
+            reading.settings[name] = reading.settings[short]
+
+
 def _read_nemo(reading: Reading) -> None:
     reading.run_by(load_tool("nemo"))
+    _take_performance(reading)
     legacy = "trainer.precision" in reading.settings or "model.encoder_seq_length" in reading.settings
     encoder = reading.get("model.encoder.num_layers")
     if encoder:
