@@ -132,6 +132,20 @@ def test_verl_under_fsdp(more, expected, tmp_path):
     assert_has(made, gpus=16, seq=4096, precision="bf16", attention="fa2", **expected)
 
 
+@pytest.mark.parametrize(
+    "folder", ["", "--config-path config ", "--config-path ../config ", "--config-path=verl/trainer/config "]
+)
+def test_the_yaml_that_hydra_takes_for_verl_lies_beside_its_program(folder, tmp_path):
+    (tmp_path / "verl/trainer/config").mkdir(parents=True)
+    (tmp_path / "verl/trainer/config/mine.yaml").write_text(
+        "data: {train_batch_size: 64, max_prompt_length: 256, max_response_length: 512}\n"
+        "actor_rollout_ref: {actor: {ppo_mini_batch_size: 64, ppo_micro_batch_size_per_gpu: 2}, rollout: {n: 4}}\n"
+    )
+    line = f"python3 -m verl.trainer.main_ppo {folder}--config-name mine actor_rollout_ref.model.path=Qwen/Qwen3-1.7B"
+    made = job(tmp_path, {}, run__sh=f"{line} trainer.n_gpus_per_node=8\n")
+    assert_has(made, gpus=8, seq=768, micro_batch_size=2, gbs=256)
+
+
 def test_verl_on_megatron_core(tmp_path):
     table = f"{ACTOR}.megatron"
     more = (

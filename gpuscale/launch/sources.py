@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -626,8 +627,14 @@ def _composed(source: Source, needed: bool = False) -> list[str]:
         wanted = not needed and any(one.text and not one.text.startswith("-") for one in settings.values())
     said = [settings[key].value if key in settings else own
             for key, own in (("config_path", folder), ("config_name", name))]  # fmt: skip
-    path = PurePosixPath(*map(str, said))
-    return [str(path if path.suffix in DOCUMENTS else f"{path}.yaml")] if wanted and said[1] else []
+    if not wanted or not said[1]:
+        return []
+    own, name = map(str, said)
+    module = next((one for word, one in pairwise(source.program) if word == "-m"), "")
+    base = PurePosixPath(*module.split(".")[:-1])  # where Hydra looks: beside the program, by most in `config`
+    folders = [normpath(base / own), str(base / "config")] if module and not own.startswith("/") else []
+    paths = [PurePosixPath(one, name) for one in (*(folders if own else folders[1:]), own)]
+    return [*dict.fromkeys(str(one if one.suffix in DOCUMENTS else f"{one}.yaml") for one in paths)]
 
 
 DOCUMENT = "FILE.yaml"
