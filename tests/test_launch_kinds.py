@@ -138,6 +138,8 @@ def test_arguments_that_a_kind_needs_are_asked_for_and_taken_when_assumed(name, 
     with pytest.raises(InputError, match=re.escape(asked)) as caught:
         read_launch([KINDS / name])
     assert hint in caught.value.hint
+    said = "; or all as line 2 has them, `args=TEXT`: dsw 7B 2 256"
+    assert (said in caught.value.hint) is (name == "many_arguments.sh")
     if name != "getopts.sh":  # which model is meant no name or choice says before the script ends
         assert read_launch([KINDS / name], {"*": "suggested"}).options["gpus"] >= 8
 

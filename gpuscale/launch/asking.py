@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import lcm, prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError
@@ -127,12 +128,15 @@ def typed(lacks: Sequence[Lack]) -> tuple[dict[str, str], dict[str, Any]]:
     return values, {name: int(value) if value.isdecimal() else value for name, value in options.items()}
 
 
-def asked_for(lacks: Sequence[Lack], unread: Sequence[str] = (), cut: Sequence[int] = ()) -> LackingError:
+def asked_for(
+    lacks: Sequence[Lack], unread: Sequence[str] = (), cut: Sequence[int] = (), script: Path | None = None
+) -> LackingError:
     """Build the error that asks for all that is missing.
 
     Args:
         unread: files that may say it as well.
         cut: lines on which the command ends before others that look like more of it.
+        script: what is called with the arguments that are missing.
     """
     lacks = sorted(
         lacks, key=lambda lack: (lack.error.variable, int(lack.error.name) if lack.error.name.isdecimal() else 0)
@@ -152,7 +156,22 @@ def asked_for(lacks: Sequence[Lack], unread: Sequence[str] = (), cut: Sequence[i
         more_said = f", {error.message.removeprefix(said)}" if again else f"; {_placed(error)}"
         message += more_said if _placed(error) not in {_placed(first), *message.split("; ")} else ""
     hint = f"give {', '.join(lack.way for lack in lacks)}" + ("; `assume` takes what is suggested" if whole else "")
+    if script is not None and sum(lack.error.name.isdecimal() for lack in lacks) > 1:
+        hint += _usage(script)
     return LackingError(message, first.name, place=first.place, hint=hint + _or_files(unread, cut))
+
+
+def _usage(script: Path) -> str:
+    """Say how a comment of a script calls it: `# bash run.sh 7B 2048`."""
+    called = re.compile(
+        rf"#\s*(?:usage:?\s+)?(?:(?:ba)?sh\s+)?\S{{0,200}}{re.escape(script.name)}((?:\s+[^\s<>\[\]$]+){{2,60}})\s*",
+        re.IGNORECASE,
+    )
+    for number, line in enumerate(read_text(script, MAX_LOG_BYTES, "a launch file").splitlines()[:MAX_LINES], start=1):
+        found = called.fullmatch(line[:2000])
+        if found:
+            return f"; or all as line {number} has them, `args=TEXT`: {printable(found[1].strip())[:500]}"
+    return ""
 
 
 def _or_files(unread: Sequence[str], cut: Sequence[int]) -> str:

@@ -116,7 +116,8 @@ def _asked(lacks: Sequence[Lack], followed: Iterable[Sequence[Launch]]) -> Lacki
     unread = [name for launch in found for name in launch.unread]
     unread += [said.meaning.removesuffix(WITHOUT) for launch in found for source in launch.sources
                for said in source.assumed if said.meaning.endswith(WITHOUT)]  # fmt: skip
-    return asked_for(lacks, list(dict.fromkeys(unread)), list(cut))
+    script = next((one.files[0] for one in found if one.files), None)
+    return asked_for(lacks, list(dict.fromkeys(unread)), list(cut), script)
 
 
 class SeveralJobsError(InputError):

@@ -1,4 +1,5 @@
 #!/bin/bash
+# sh many_arguments.sh dsw 7B 2 256 4096 4096 bf16 1 1 none true
 set -e
 ENV=$1
 MODEL_SIZE=$2    # 7B, 72B

@@ -2,6 +2,8 @@
 set -euo pipefail
 GPUS_PER_NODE=8
 NNODES=${NNODES:-"4"}
+shopt -s extglob
+[[ $NNODES == +([0-9]) ]] || exit 1
 MOE_ARGS="
     --num-experts 8
     --moe-router-topk 2
