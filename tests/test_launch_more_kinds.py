@@ -181,9 +181,12 @@ def test_what_shells_print_and_read(tmp_path, text):
     assert str(source.launcher["nproc_per_node"].value) == "4"
 
 
-def test_gpus_with_commas_in_a_comment(tmp_path):
-    with pytest.raises(InputError, match="gpus=1024"):
-        job(tmp_path, {}, a__yaml=f"# on 1,024 H100s\n{MEGATRON}")
+@pytest.mark.parametrize(
+    ("said", "gpus"), [("on 1,024 H100s", 1024), ("wants about 24x80GB GPUs", 24), ("fits on 40GB GPUs", 8)]
+)
+def test_gpus_in_a_comment(tmp_path, said, gpus):
+    with pytest.raises(InputError, match=f"gpus={gpus}\\b"):
+        job(tmp_path, {}, a__yaml=f"# {said}\n{MEGATRON}")
 
 
 def test_paged_adamw_keeps_moments_in_fp32(tmp_path):

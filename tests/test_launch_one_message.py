@@ -367,6 +367,8 @@ def test_slimes_sequences_are_as_long_as_its_responses(script):
     longer = SLIME.replace("--rollout-max", "--seq-length 4096 --rollout-max")
     job = read_launch(script(longer), given={"model": "qwen3-4b"})
     assert (job.options["seq"], job.layout["micro_batch_size"]) == (4096, 2)
+    small = SLIME.replace("--global-batch-size 64", "--global-batch-size 8")  # 2 sequences of each of 4 ranks
+    assert read_launch(script(small), given={"model": "qwen3-4b"}).layout["micro_batch_size"] == 2
 
 
 def test_variables_of_rays_jobs_are_seen(script):

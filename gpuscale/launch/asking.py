@@ -24,7 +24,7 @@ MAX_LINES = 5000
 
 GPUS_SAID = re.compile(
     r"\b\d{1,3}\s*[x*×]\s*(?:RTX[ -]?)?[2345]0[789]0\b|\b\d{1,6}\s*x\s*\d{0,3}x?\s*(?:\d+\s*GB\s+)?[ABHGV]\d{2,3}\w*\b"
-    r"|\b(?:\d{1,3},\d{3}|\d{1,6})(?:[ -]?x?[ -]?|[ -]x?[ -]?\d+GB )(?:GPU|node|[ABH]\d00)s?\b"
+    r"|\b(?:\d{1,3},\d{3}|\d{1,6})(?:[ -]?x?[ -]?|(?:[ -]|[ -]?x)[ -]?\d+GB )(?:GPU|node|[ABH]\d00)s?\b"
     r"|(?<![A-Za-z0-9])\d{1,5}N\b"
     r"|\b\d{2,6} devices\b|\btune run \w+_single_device\b",
     re.IGNORECASE,
@@ -37,7 +37,9 @@ MODEL_SAID = re.compile(
 """Names of models, not of which another one is said further on (DeepSeek-R1-Distill-Qwen-14B)."""
 
 _NODES = re.compile(r"(\d{1,5})(?:[ _-]*nodes?|N)\b", re.IGNORECASE)
-_GPUS = re.compile(r"(\d{1,6})(?:[ _-]?x?[ _-]?|[ _-]x?[ _-]?\d+GB )(?:GPUs?|[ABH]\d00s?|devices)\b", re.IGNORECASE)
+_GPUS = re.compile(
+    r"(\d{1,6})(?:[ _-]?x?[ _-]?|(?:[ _-]|[ _-]?x)[ _-]?\d+GB )(?:GPUs?|[ABH]\d00s?|devices)\b", re.IGNORECASE
+)
 _ONE = re.compile(r"single_device\b")
 _CARDS = re.compile(r"(\d{1,3})\s*[x*×]\s*(?:RTX[ -]?)?[2345]0[789]0\b", re.IGNORECASE)
 _GRID = re.compile(r"\b(\d{1,5})\s*x\s*(\d{1,2})(?:\s*x)?\s*(?:GPUs?|[ABHGV]\d{2,3})", re.IGNORECASE)

@@ -123,8 +123,8 @@ def _read_megatron(reading: Reading) -> None:
         each = reading.integer("actor_num_gpus_per_node") or 8
         reading.option("gpus", (reading.integer("actor_num_nodes") or 1) * each, *sorted(rollouts))
         reading.assume(ACTOR_ALONE)
-        _packed_responses(reading)
         _split_rollouts(reading)
+        _packed_responses(reading)
     renamed = {"activation_func": "activation", "num_moe_experts": "num_experts", **_KNOWN["aliases"]}
     renamed |= _OF_2019 if "model_parallel_size" in reading.settings else {}
     _named(reading, ("MODEL_ARGS.", "language_model.", "model_parallel.", *_FLAGSCALE, ""), renamed)
@@ -159,7 +159,13 @@ def _packed_responses(reading: Reading) -> None:
     sequence = reading.integer("seq_length")
     if tokens is not None and sequence and reading.flag("use_dynamic_batch_size"):
         ranks = reading.integer("context_parallel_size") or 1
+        given, gpus = reading.given, reading.given.get("gpus") or reading.options["gpus"]
+        names = {"tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size"}
+        degrees = [int(given.get(one) or reading.integer(name) or 1) for one, name in names.items()]
+        batch = int(given.get("gbs") or reading.integer("global_batch_size") or 0)
+        share = batch * prod(degrees) * ranks // int(gpus)  # a rank has no more than this
         micro = max(1, (reading.integer("max_tokens_per_gpu") or 0) * ranks // sequence)
+        micro = min(micro, share or micro)
         reading.settings["micro_batch_size"] = replace(tokens, value=micro)
         reading.assume(f"sequences in a microbatch: {micro}; slime packs them by tokens", "use_dynamic_batch_size")
 
