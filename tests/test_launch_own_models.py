@@ -279,3 +279,18 @@ def test_digits_that_are_no_number_of_python_are_no_sizes(tmp_path, value):
 @pytest.mark.parametrize(("ffn", "gated"), [(512, "false"), (1024, "false"), (688, "true")])
 def test_mlps_twice_or_four_times_as_wide_are_likely_plain(tmp_path, ffn, gated):
     assert f"gated={gated}" in asked(tmp_path, f", d_ff: {ffn}")
+
+
+@pytest.mark.parametrize(("sharding", "zero"), [("full", 3), ("FULL_SHARD", 3), ("shard_grad_op", 2)])
+def test_a_program_that_is_not_here_says_its_model_and_how_it_shards(tmp_path, sharding, zero):
+    (tmp_path / "run.sh").write_text(
+        "torchrun --nproc_per_node=8 own/train.py --max_context_width=1024 --hidden_width=512 --num_layers=6 "
+        "--num_heads=8 --intermediate_size=1408 --model_type=llama_v2 --vocab_size=8000 --batch_size=2 "
+        f"--sharding_strategy={sharding}\n"
+    )
+    with pytest.raises(LackingError) as caught:
+        read_launch([tmp_path / "run.sh"])
+    line = "layers=6,hidden=512,heads=8,ffn=1408,vocab=8000,sequence=1024,gated=true,tied_embeddings=false"
+    assert f"`model={line}`" in caught.value.hint
+    made = read_launch([tmp_path / "run.sh"], {}, {"model": line, "precision": "bf16", "gbs": 16})
+    assert (made.layout["zero"], made.options["seq"], made.layout["micro_batch_size"]) == (zero, 1024, 2)

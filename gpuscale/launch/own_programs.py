@@ -107,6 +107,7 @@ def take(reading: Reading, tool: Tool) -> Tool:
         one = reading.settings.pop(own)
         reading.settings.setdefault(name, one)
     _take_devices(reading)
+    _take_sharding(reading)
     _refuse_other(reading, source)
     stage = reading.settings.get("zero_stage")
     worded = re.fullmatch(r"(?:zero|stage|ds|_|-)*([0-3])", str(stage.value).lower()) if stage is not None else None
@@ -120,6 +121,24 @@ def take(reading: Reading, tool: Tool) -> Tool:
         "a program of one's own: its options are read by the names that many have, and the rest is asked for"
     )
     return load_tool(NAME)
+
+
+def _take_sharding(reading: Reading) -> None:
+    """Take how FSDP shards by a word: `--sharding_strategy=full`."""
+    found = reading.settings.get("sharding_strategy")
+    kind = _SHARDING.get(str(found.value).lower().removesuffix("_shard")) if found is not None else None
+    if found is not None and kind is not None:
+        for name, value in (("distributed_type", "FSDP"), ("fsdp_config.fsdp_sharding_strategy", kind)):
+            reading.settings.setdefault(name, replace(found, name=name, value=value))
+        reading.means("how FSDP shards", "sharding_strategy")
+
+
+_SHARDING = {
+    "full": "FULL_SHARD",
+    "hybrid": "HYBRID_SHARD",
+    "grad_op": "SHARD_GRAD_OP",
+    "shard_grad_op": "SHARD_GRAD_OP",
+}
 
 
 def _take_devices(reading: Reading) -> None:
@@ -319,7 +338,7 @@ def _traits(
     said = {key: str(found[key].value).lower() for key in _TRAITS if key in found}
     rotary = any(re.search(r"rope|rotary|\btheta$", one.name) for one in reading.settings.values())
     rms = keys.get("kv_heads", keys["heads"]) < keys["heads"] or any(
-        "rms" in f"{one.name} {one.value}" for one in reading.settings.values()
+        re.search(r"rms|llama|mistral", f"{one.name} {one.value}".lower()) for one in reading.settings.values()
     )
     stated: dict[str, Any] = {"qk_norm": "head"} if is_on(said.get("qk_norm", "")) else {}
     if re.search(r"glu|silu|swish", said.get("activation", "")) or said.get("gated") == "true":
