@@ -202,6 +202,15 @@ def test_olmo_shards_by_the_table_of_either_time(table, word, stage, tmp_path):
     assert made.layout["zero"] == stage
 
 
+def test_fp8_of_nanotrons_branch_is_asked_about_with_a_precision_that_it_has(tmp_path):
+    text = NANOTRON.replace("dtype: bfloat16", "dtype: float8").replace("name: adamW", "name: adam")
+    with pytest.raises(LackingError, match="fp8 is not predicted") as caught:
+        job(tmp_path, text)
+    assert "`assume` takes `precision=bf16`" in str(caught.value.hint)
+    made = read_launch([tmp_path / "a.yaml"], {}, {"precision": "bf16"})
+    assert (made.options["optimizer"], made.options["gbs"]) == ("adamw", 64)
+
+
 def test_gpt_neox_knows_its_stage_outside_of_the_table(tmp_path):
     with pytest.raises(LackingError, match="outside of its table") as caught:
         job(tmp_path, NEOX.replace('"fp16": {', '"zero_stage": 2, "fp16": {'))

@@ -188,6 +188,16 @@ def read(reading: Reading) -> None:
     if reading.settings.pop("", None) is not None:
         _take_classes(reading)
     _need_shape(reading)
+    dtype = reading.settings.get("model.dtype")
+    if dtype is not None and str(dtype.value) == "float8":  # of the branch that trains in fp8
+        if not reading.given.get("precision"):
+            reading.refuse(dtype, "fp8 is not predicted of nanotron", settles="precision", likely=("bf16",))
+        reading.say(dtype, "replaced by the precision that is given")
+        del reading.settings["model.dtype"]
+        name = "optimizer.optimizer_factory.name"
+        if str(getattr(reading.settings.get(name), "value", "")) == "adam":  # it has Adam of its own
+            reading.settings[name] = replace(reading.settings[name], value="adamW")
+            reading.assume("its Adam is predicted as AdamW", name)
     reading.take(OPTIONS)
     _read_model(reading)
     _read_ranks(reading)
