@@ -196,6 +196,18 @@ def test_llama_recipes_has_defaults_of_its_own(tmp_path: Path) -> None:
     assert read_launch([script(tmp_path, alone)]).layout["recompute"] == "none"
 
 
+def test_scripts_of_open_instruct_on_olmo_core_ask_how_they_shard_and_for_the_microbatch(tmp_path: Path) -> None:
+    command = (
+        "torchrun --nproc_per_node 8 open_instruct/olmo_core_finetune.py --model_name_or_path allenai/OLMo-2-1124-7B"
+    )
+    more = "--max_seq_length 4096 --per_device_train_batch_size 1 --gradient_accumulation_steps 2 --with_tracking"
+    path = script(tmp_path, f"{command} {more}\n")
+    with pytest.raises(LackingError, match=r"how it shards is decided .* a microbatch holds is decided"):
+        read_launch([path])
+    job = read_launch([path], {}, {"zero": 3, "micro_batch_size": 2})
+    assert (job.options["gbs"], job.layout["zero"]) == (16, 3)
+
+
 STEP_3 = """deepspeed --num_gpus 8 main.py --actor_model_name_or_path $1 --critic_model_name_or_path out \\
   --per_device_training_batch_size 4 --per_device_generation_batch_size 4 --ppo_epochs 1 --max_answer_seq_len 512 \\
   --gradient_accumulation_steps 2 --actor_gradient_checkpointing --actor_zero_stage 2 --critic_zero_stage 3 \\
@@ -219,7 +231,8 @@ def test_settings_that_are_not_known_offer_what_their_names_speak_of(tmp_path: P
     with pytest.raises(LackingError) as caught:
         read_launch([path])
     hint = str(caught.value.hint)
-    assert "(or `tp=2`, `gbs=64`, `tune=...` (full, lora, qlora))" in hint
+    ignored = "`var=ignored=odd_tensor_parallel,odd_global_batch,odd_lora_thing`"
+    assert f"`tp=2`, `gbs=64` (or {ignored}, `tune=...` (full, lora, qlora))" in hint
     assert read_launch([path], {"GAS": "1"}, {"tp": 2, "gbs": 64, "tune": "full"}).options["gpus"] == 8
 
 

@@ -87,6 +87,7 @@ def read(reading: Reading) -> None:
     tuned = trainer.read_tuning(reading, beta=_BETA.get(tool.name, 0.0))
     take_gpus(reading)
     _ask_degrees(reading)
+    _ask_olmo_core(reading)
     _say_tasks(reading)
     take_configs(reading, tool)
     accelerate.take_environment(reading)
@@ -121,6 +122,20 @@ def read(reading: Reading) -> None:
     trainer.read_sequence(reading, *(packed if reading.get(*packed) else ()))
     reading.means("the longest sample", *(("max_length",) if reading.get(*packed) else ()))
     _read_batch(reading, tool, under_deepspeed)
+
+
+def _ask_olmo_core(reading: Reading) -> None:
+    """Ask how a script of open-instruct that trains by OLMo-core shards, and what it makes of a rank's batch.
+
+    Raises:
+        LackingError: it is such a script (`olmo_core_finetune.py`), and neither is given.
+    """
+    if not re.search(r"\bolmo_core_\w+\.py", " ".join(reading.sources[-1].program)):
+        return
+    for option, what in (("zero", "how it shards"), ("micro_batch_size", "how many sequences a microbatch holds")):
+        if option not in reading.given:
+            found = reading.get("per_device_train_batch_size")
+            reading.refuse(found, f"{what} is decided by the script itself, with OLMo-core", settles=option)
 
 
 def _take_loading(reading: Reading) -> None:
