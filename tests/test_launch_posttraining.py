@@ -144,6 +144,8 @@ def test_the_yaml_that_hydra_takes_for_verl_lies_beside_its_program(folder, tmp_
     line = f"python3 -m verl.trainer.main_ppo {folder}--config-name mine actor_rollout_ref.model.path=Qwen/Qwen3-1.7B"
     made = job(tmp_path, {}, run__sh=f"{line} trainer.n_gpus_per_node=8\n")
     assert_has(made, gpus=8, seq=768, micro_batch_size=2, gbs=256)
+    with pytest.raises(InputError, match=r"other\.yaml may say the seq, and is not here.*other\.yaml may say the gbs"):
+        job(tmp_path, {}, run__sh=f"{line.replace('mine', 'other')} trainer.n_gpus_per_node=8\n")
 
 
 def test_verl_on_megatron_core(tmp_path):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from pathlib import PurePath
 
 from gpuscale.launch import adapters, deepspeed, trainer
 from gpuscale.launch.huggingface import take_configs
@@ -15,7 +17,7 @@ from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
 from gpuscale.launch.megatron import read_job
 from gpuscale.launch.megatron_family import ACTOR_ALONE
-from gpuscale.launch.settings import DTYPES, Reading, Source, precision_word
+from gpuscale.launch.settings import DTYPES, Reading, Source, precision_word, way_to
 from gpuscale.launch.shapes import read_attention
 from gpuscale.launch.writing import Target
 from gpuscale.presets.tools import load_tool
@@ -201,6 +203,26 @@ def _claims_verl(source: Source) -> bool:
     return bool(re.search(r"\bverl\.(trainer|recipe)|main_ppo", program)) or f"{_ROLES}path" in names or supervised
 
 
+_OF_VERL = re.compile(r"(ppo|sft)(_megatron)?_trainer(_engine)?")
+"""Configurations that verl has itself, whose values are its defaults."""
+
+
+def _need_composed(reading: Reading, decided: Mapping[str, tuple[str, ...]]) -> None:
+    """Ask for what a configuration of Hydra may say that is named and not here: option -> settings that decide it.
+
+    Raises:
+        LackingError: no setting says it, nor is it given.
+    """
+    found = reading.settings.get("config_name")
+    name = "" if found is None else str(found.value).removesuffix(".yaml")
+    if found is None or _OF_VERL.fullmatch(name) or any(PurePath(one.file).stem == name for one in reading.sources):
+        return
+    for option, names in decided.items():
+        if option not in reading.given and not all(one in reading.settings for one in names):
+            message = f"{name[:100]}.yaml may say the {option}, and is not here"
+            reading.refuse(found, message, f"add {way_to(option)}, or that file by `launch_files`", settles=option)
+
+
 def _read_verl(reading: Reading) -> None:
     """Read overrides of verl: reinforcement learning under FSDP or Megatron core, supervised training under FSDP.
 
@@ -217,6 +239,7 @@ def _read_verl(reading: Reading) -> None:
     reading.assume(ACTOR_ALONE)
     _gpus(reading, "trainer.nnodes", "trainer.n_gpus_per_node")
     parts = ("data.max_prompt_length", "data.max_response_length")
+    _need_composed(reading, {"seq": parts, "gbs": (f"{_ACTOR}ppo_mini_batch_size",)})
     lengths = [reading.integer(name) or 0 for name in parts]
     sequence = int(reading.given.get("seq") or sum(lengths))
     if not reading.given.get("seq"):
