@@ -258,7 +258,7 @@ def test_a_tower_alone_is_refused(kind, tmp_path):
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**SIGLIP, "model_type": kind}), encoding="utf-8")
     done = gpuscale("plan", "--model", file, "--gpus", 8)
-    assert_one_message(done, "a tower for images or sounds alone, and no language model", "describe the model")
+    assert_one_message(done, "a tower for images or sounds alone, and no language model", "write a model file")
 
 
 @pytest.mark.parametrize("name", FROZEN)
