@@ -30,7 +30,7 @@ from gpuscale.launch.megatron_recipes import (
     take_usual,
 )
 from gpuscale.launch.quoting import hydra_value, yaml_text
-from gpuscale.launch.settings import DTYPES, GROWING_BATCH, ON, TORCH_DTYPES, Reading, Setting, Source, says
+from gpuscale.launch.settings import DTYPES, GROWING_BATCH, ON, PRIMUS, TORCH_DTYPES, Reading, Setting, Source, says
 from gpuscale.launch.shapes import MEGATRON as ATTENTION
 from gpuscale.launch.shapes import name_left
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
@@ -1049,7 +1049,7 @@ def _write_primus(writing: Writing) -> Program:
     return Program("primus-cli direct", arguments_, (LaunchFile("plan.yaml", text),), environment, launcher=None)
 
 
-_PRIMUS_MODULES = ("modules.pre_trainer", "modules.post_trainer")
+_PRIMUS_MODULES = (PRIMUS, "modules.post_trainer")
 
 
 def _claims_primus(source: Source) -> bool:

@@ -16,7 +16,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch import accelerate, adapters, preferences, trainer
 from gpuscale.launch.huggingface_models import read_model, shaped_model
 from gpuscale.launch.launchers import gpus_of, take_gpus
-from gpuscale.launch.settings import DTYPES, Reading, Setting, Source
+from gpuscale.launch.settings import DTYPES, PRIMUS, Reading, Setting, Source
 from gpuscale.launch.shapes import read_attention
 from gpuscale.launch.tokenizers import vocabulary_of
 from gpuscale.launch.writing import Target
@@ -406,12 +406,9 @@ REMAT = {
 (MaxText layers/decoders.py, get_remat_policy)."""
 
 
-PRIMUS = "modules.pre_trainer.framework"
-
-
 def _maxtext_table(names: Mapping[str, Setting]) -> str:
-    found = names.get(PRIMUS)
-    return "modules.pre_trainer.overrides." if found and str(found.value) == "maxtext" else ""
+    found = names.get(f"{PRIMUS}.framework")
+    return f"{PRIMUS}.overrides." if found and str(found.value) == "maxtext" else ""
 
 
 def _claims_maxtext(source: Source) -> bool:
@@ -426,7 +423,7 @@ def _read_maxtext(reading: Reading) -> None:
     """Read a configuration of MaxText."""
     primus = _maxtext_table(reading.settings)
     reading.lift(primus)
-    reading.means("MaxText under Primus", PRIMUS)
+    reading.means("MaxText under Primus", f"{PRIMUS}.framework")
     reading.run_by(load_tool(f"{'primus-' * bool(primus)}maxtext"))
     reading.option("framework", "maxtext")
     _maxtext_model(reading)
@@ -483,14 +480,14 @@ BASE = {
 def _maxtext_model(reading: Reading) -> None:
     """Read the model: by its name, changed where `override_model_config` says so, or by its sizes over base.yml's."""
     stated = {name: str(one.value) for name, one in reading.settings.items() if one.value is not None}
-    named = reading.text("model_name", "modules.pre_trainer.model") not in {None, "default"}
+    named = reading.text("model_name", f"{PRIMUS}.model") not in {None, "default"}
     if named and stated.get("global_parameter_scale", "1") != "1":
         found = reading.get("global_parameter_scale")
         reading.refuse(found, "a model that is scaled is not read", settles="model")
     changed = [name for name in MAXTEXT_NAMES if name in stated]
     place = f"{reading.sources[-1].file}: {', '.join(changed[:3])}"
     if named or not changed:
-        read_model(reading, "model_name", "modules.pre_trainer.model")
+        read_model(reading, "model_name", f"{PRIMUS}.model")
         model = str(reading.options.get("model") or "")
         if changed and model and not model.endswith(".json") and reading.flag("override_model_config"):
             own = {name: stated[name] for name in changed}

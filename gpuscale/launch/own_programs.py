@@ -15,7 +15,7 @@ from typing import Any
 from gpuscale.errors import InputError
 from gpuscale.files import printable
 from gpuscale.launch import trainer
-from gpuscale.launch.hardware import NODES
+from gpuscale.launch.hardware import NODES, USUAL_NODE
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.own_files import (
     BATCHES,
@@ -150,7 +150,7 @@ def _take_devices(reading: Reading) -> None:
     count = (digits(listed[0]) or 0) if len(listed) == 1 else len(listed)
     beside = [one for one in opened(reading.settings).values() if NODES.fullmatch(one.last)]
     nodes = (digits(beside[0].value) if beside else None) or 1
-    if nodes > 1 and count > MOST_OF_NODE and count % nodes == 0 and not reading.given.get("gpus"):
+    if nodes > 1 and count > USUAL_NODE and count % nodes == 0 and not reading.given.get("gpus"):
         message = f"no file states whether {count} GPUs are those of each of {nodes} nodes or of all"
         reading.refuse(found, message, settles="gpus", likely=(str(count), str(count * nodes)))
     if count > 0:
@@ -161,8 +161,6 @@ def _take_devices(reading: Reading) -> None:
 
 
 _WHOLE = ("world_size", "total_gpus", "num_processes")
-MOST_OF_NODE = 8
-"""GPUs that a node of nearly all clusters has at most."""
 
 
 def _refuse_two(reading: Reading) -> None:

@@ -73,6 +73,9 @@ DEGREES = frozenset({"tp", "pp", "cp", "ep"})
 DECIDING = DEGREES | {"zero", "shard", "gbs", "micro_batch_size"}
 """Options of degrees, batches and sharding: what speaks of one is not taken to change nothing before it is given."""
 
+PRIMUS = "modules.pre_trainer"
+"""Where Primus has a training: `framework`, `model` and `overrides`."""
+
 GROWING_BATCH = ("step_batch_size_schedule", "rampup_batch_size")
 """Settings by which the batch grows, so that none is the batch of the job."""
 
@@ -580,10 +583,8 @@ class Reading:
             out = f"add {way_to(option)}, or take the setting out"
             hint = out if option else "training of whole models and of LoRA adapters is predicted"
             whole = option in {"seq", "gbs"} and re.fullmatch(r"(seq|global_?batch)\w*", first.name.rpartition(".")[2])
-            likely = (
-                (str(first.value),) if whole and str(first.value).isdigit() else tuple(filter(None, (does.likely,)))
-            )
-            self.refuse(first, f"{does.why}{also}", hint, settles=option, likely=likely)
+            likely = str(first.value) if whole and digits(first.value) is not None else does.likely
+            self.refuse(first, f"{does.why}{also}", hint, settles=option, likely=(likely,) if likely else ())
         if guessed:
             self._ask_about(guessed)
 

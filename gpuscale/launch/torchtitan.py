@@ -14,7 +14,7 @@ from typing import Any
 from gpuscale.launch.launchers import gpus_of
 from gpuscale.launch.python import refuse_keywords
 from gpuscale.launch.quoting import comment
-from gpuscale.launch.settings import Reading, Setting, Source
+from gpuscale.launch.settings import PRIMUS, Reading, Setting, Source
 from gpuscale.launch.shapes import name_left, nearest_split
 from gpuscale.launch.torchtitan_models import (
     BASES,
@@ -363,9 +363,6 @@ def _refuse_sections(reading: Reading) -> None:
     if found is not None and str(found.value).startswith("OptimizersInBackward"):  # as older releases have a switch for
         name = "optimizer.early_step_in_backward"
         reading.settings.setdefault(name, replace(found, name=name, value=True))
-
-
-PRIMUS = "modules.pre_trainer"
 
 
 def _take_primus(reading: Reading) -> None:
