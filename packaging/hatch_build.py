@@ -1,17 +1,21 @@
-"""Packs the presets into one file of the wheel, compressed as a whole: they are many, small and alike. With ZOPFLI=1 in
-the environment, as for a release, the wheel is also compressed as far as its format allows (20 s, a thirtieth less).
+"""What a wheel holds: the package without the comments of its code, lines kept, and the presets packed into one file,
+compressed as a whole, as they are many, small and alike. The sdist has everything as it was written.
+
+With ZOPFLI=1 in the environment, as for a release, the wheel is also compressed as far as its format allows (20 s, a
+thirtieth less).
 """
 
 import lzma
 import os
 import re
+import tempfile
+import tokenize
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-
-PACKED = "_presets.xz"
 
 OF_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 """Settings of xz for text, as its manual recommends them."""
@@ -26,7 +30,7 @@ WITH_ZOPFLI = os.environ.get("ZOPFLI") == "1"
 
 
 class WheelHook(BuildHookInterface[Any]):
-    """Adds `gpuscale/_presets.xz` to a wheel; an editable install reads the folder itself."""
+    """Fills a wheel; an editable install reads the repository itself."""
 
     PLUGIN_NAME = "custom"
 
@@ -35,23 +39,19 @@ class WheelHook(BuildHookInterface[Any]):
         return ["zopflipy>=1.14"] if WITH_ZOPFLI else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the archive, with the same bytes from the same files, beside the build's output."""
+        """Write what the wheel holds into a folder of its own, with the same bytes from the same files."""
         if version == "editable":
             return
-        root = Path(self.root)
-        files = {path.relative_to(root / "presets").as_posix(): path for path in (root / "presets").rglob("*.*")}
-        files["SKILL.md"] = root / "docs" / "SKILL.md"
-        names = sorted(files, key=lambda name: (ORDER.find(name.partition("/")[0]), name))
-        texts = [name.encode() + b"\n" + _kept(files[name]) for name in names]
-        packed = Path(self.directory) / PACKED
-        packed.parent.mkdir(parents=True, exist_ok=True)
-        packed.write_bytes(lzma.compress(b"\0".join(texts), filters=OF_TEXT))
-        build_data["force_include"][str(packed)] = f"gpuscale/{PACKED}"
+        self.made = tempfile.TemporaryDirectory()
+        fill(Path(self.made.name), Path(self.root))
+        build_data["force_include"][self.made.name] = "gpuscale"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
-        """Remove the archive, which the wheel now holds; with zopfli, write the wheel anew: the same files, smaller."""
-        Path(self.directory, PACKED).unlink(missing_ok=True)
-        if WITH_ZOPFLI and version != "editable":
+        """Remove that folder; with zopfli, write the wheel anew: the same files, smaller."""
+        if version == "editable":
+            return
+        self.made.cleanup()
+        if WITH_ZOPFLI:
             from zopfli import ZipFile as ZopfliFile  # noqa: PLC0415 - only then there
 
             wheel, smaller = Path(artifact_path), Path(f"{artifact_path}.part")
@@ -59,6 +59,35 @@ class WheelHook(BuildHookInterface[Any]):
                 for file in files.infolist():  # which says its time and rights
                     packed.writestr(file, files.read(file))
             smaller.replace(wheel)
+
+
+def fill(folder: Path, root: Path) -> None:
+    """Write the package as a wheel has it into a folder."""
+    for path in sorted((root / "gpuscale").rglob("*.*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            made = folder / path.relative_to(root / "gpuscale")
+            made.parent.mkdir(parents=True, exist_ok=True)
+            made.write_bytes(uncommented(path.read_bytes()) if path.suffix == ".py" else path.read_bytes())
+    (folder / "_presets.xz").write_bytes(_packed(root))
+
+
+def uncommented(code: bytes) -> bytes:
+    """Return Python code without its comments; lines keep their numbers, which tracebacks name."""
+    lines = code.splitlines(keepends=True)
+    for token in tokenize.tokenize(BytesIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            row = token.start[0] - 1
+            lines[row] = lines[row].decode()[: token.start[1]].rstrip().encode() + b"\n"
+    return b"".join(lines)
+
+
+def _packed(root: Path) -> bytes:
+    """Return the presets and the skill as one archive."""
+    files = {path.relative_to(root / "presets").as_posix(): path for path in (root / "presets").rglob("*.*")}
+    files["SKILL.md"] = root / "docs" / "SKILL.md"
+    names = sorted(files, key=lambda name: (ORDER.find(name.partition("/")[0]), name))
+    texts = [name.encode() + b"\n" + _kept(files[name]) for name in names]
+    return lzma.compress(b"\0".join(texts), filters=OF_TEXT)
 
 
 def _kept(path: Path) -> bytes:

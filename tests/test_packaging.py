@@ -1,6 +1,7 @@
 """The package where it is no folder of files, and under tools that watch a process."""
 
-import lzma
+import ast
+import importlib.util
 import os
 import pstats
 import shutil
@@ -26,17 +27,32 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """The package in a zip file, with its presets as a wheel has them."""
+def wheel(tmp_path_factory):
+    """The package as a wheel has it."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "packaging" / "hatch_build.py")
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
     folder = tmp_path_factory.mktemp("packed")
-    left_out = shutil.ignore_patterns("__pycache__", "_presets.xz")
-    shutil.copytree(ROOT / "gpuscale", folder / "app" / "gpuscale", ignore=left_out)
-    files = {path.relative_to(ROOT / "presets").as_posix(): path for path in (ROOT / "presets").rglob("*.*")}
-    files["SKILL.md"] = ROOT / "docs" / "SKILL.md"
-    texts = [name.encode() + b"\n" + path.read_bytes() for name, path in files.items()]
-    (folder / "app" / "gpuscale" / "_presets.xz").write_bytes(lzma.compress(b"\0".join(texts)))
-    zipapp.create_archive(folder / "app", folder / "gpuscale.pyz", main="gpuscale.__main__:main")
-    return folder / "gpuscale.pyz"
+    hook.fill(folder / "app" / "gpuscale", ROOT)
+    return folder / "app"
+
+
+@pytest.fixture(scope="module")
+def archive(wheel):
+    """The package in a zip file."""
+    zipapp.create_archive(wheel, wheel.parent / "gpuscale.pyz", main="gpuscale.__main__:main")
+    return wheel.parent / "gpuscale.pyz"
+
+
+def test_a_wheel_has_the_code_without_its_comments_on_the_same_lines(wheel):
+    own = {path.relative_to(ROOT): path for path in (ROOT / "gpuscale").rglob("*.py")}
+    assert own.keys() == {path.relative_to(wheel) for path in wheel.rglob("*.py")}
+    for name, path in own.items():
+        written, held = path.read_text(), (wheel / name).read_text()
+        assert ast.dump(ast.parse(held), include_attributes=True) == ast.dump(
+            ast.parse(written), include_attributes=True
+        ), name
+        assert "# noqa" not in held, name
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: "-".join(arguments[:4]))
