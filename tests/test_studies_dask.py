@@ -212,7 +212,8 @@ def test_a_question_that_kills_its_worker_fails_alone(cluster_to_break):
 def test_beside_a_question_that_kills_its_workers_others_are_answered(cluster_to_break, monkeypatch):
     """They are asked one by one when the task that holds them all has died with its worker."""
     monkeypatch.setattr(dask_cluster, "TASKS_PER_THREAD", 0.5)  # so that one task alone is with the cluster
-    monkeypatch.setattr(dask_cluster._Tasks, "_size", lambda self: 4)
+    monkeypatch.setattr(dask_cluster, "TASK_S", 1e9)
+    monkeypatch.setattr(dask_cluster, "MAX_PER_TASK", 4)
     asked = cases(model="llama3-8b")
     deadly = Case("plan", {"model": "llama3-8b", "gpus": 8, "cluster": Deadly()}, {})
     found = rows(on_cluster(iter([asked[0], deadly, *asked[1:]]), cluster_to_break))

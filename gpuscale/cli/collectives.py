@@ -104,7 +104,8 @@ def collective(
     if csv and bytes is not None:
         raise InputError("`csv` is for the rows of `sweep`", hint="`json` prints a single size")
     chosen = _adding(load_cluster(known("clusters", cluster)), sharp, nvls, no_sharp)
-    reach = 0 if gpus is None else max((gpus - 1) * (stride or 1) + 1, gpus * (concurrent or 1))
+    siblings = Siblings(stride, concurrent)
+    reach = 0 if gpus is None else siblings.reach(gpus)
     note = chosen.mixture_note(reach or chosen.gpus)
     if reach > chosen.gpus and level in {None, chosen.levels[-1].name}:
         chosen, note = chosen.sized_for(reach)
@@ -121,7 +122,7 @@ def collective(
             rows=lambda: [row for one in found for row in render.against_rows(one)], name="against",
         )  # fmt: skip
     evaluate = partial(
-        price_collective, chosen, operation, level=level, gpus=gpus, ideal=ideal, siblings=Siblings(stride, concurrent),
+        price_collective, chosen, operation, level=level, gpus=gpus, ideal=ideal, siblings=siblings,
         algorithm=algorithm, protocol=protocol, tuning=tuning, experts_per_token=experts_per_token,
         nodes_per_token=nodes_per_token,
     )  # fmt: skip

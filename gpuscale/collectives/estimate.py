@@ -144,6 +144,10 @@ class Siblings(NamedTuple):
     #: groups that run at once, 1 for a group alone; None for all that fit, as in a training step.
     concurrent: int | None = None
 
+    def reach(self, gpus: int) -> int:
+        """Return how many GPUs in a row hold such groups of so many members."""
+        return max((gpus - 1) * (self.stride or 1) + 1, gpus * (self.concurrent or 1))
+
 
 class Option(NamedTuple):
     """One way to run one collective."""

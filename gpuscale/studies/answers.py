@@ -147,7 +147,7 @@ def _collective(case: Case, options: dict[str, Any]) -> Iterator[Row]:
     sharp, nvls = options.pop("sharp", None), options.pop("nvls", "on")
     cluster = cluster.adding_up(sharp=None if sharp is None else sharp == "on", nvls=nvls == "on")
     gpus, siblings = options.get("gpus"), Siblings(options.pop("stride", None), options.pop("concurrent", None))
-    reach = (gpus or 0) * max(siblings.stride or 1, siblings.concurrent or 1)
+    reach = 0 if gpus is None else siblings.reach(gpus)
     if reach > cluster.gpus and options.get("level") in {None, cluster.levels[-1].name}:
         cluster, _ = cluster.sized_for(reach)
     nccl = options.pop("nccl", None)
