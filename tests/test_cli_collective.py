@@ -170,6 +170,11 @@ def test_same_input_same_bytes_out():
         (["allreduce", "--bytes", "1MB", "--level", "rack"], "has no level 'rack'", "its levels are node, leaf, spine"),
         (["allreduce", "--bytes", "1MB", "--gpus", "0"], "error: --gpus: 0 GPUs exchange nothing", "at least 2"),
         (["allreduce", "--bytes", "1MB", "--gpus", "9999999999"], "out of range", "give 1 to"),
+        (
+            ["allreduce", "--bytes", "1MB", "--group-stride", "0"],
+            "--group-stride: 0 is out of range",
+            "give 1 to 1,024",
+        ),
         (["allreduce", "--bytes", "1MB", "--gpus", "300", "--level", "leaf"], "do not fit", "--level spine"),
         (["allreduce", "--bytes", "1MB", "--nccl", ""], "error: --nccl: '' is not a version of NCCL", "write 2.20"),
         (

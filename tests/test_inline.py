@@ -106,22 +106,30 @@ def test_a_power_cap_holds_for_the_gpu_that_is_set_whatever_comes_first():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "message", "hint"),
     [
-        ("leaf.link_gb_per_s=3", "sets nothing of a level"),
-        ("fabric.colour=3", "unknown key 'fabric.colour'"),
-        ("fabric.link_gb_per_s=-1", "should be at least 0.001"),
-        ("fabric.link_gb_per_s=nan", "fabric.link_gb_per_s"),
-        ("fabric=3", "sets nothing of a level"),
-        ("gpu=b17", "unknown GPU 'b17'"),
-        ("rank_overhead_us=-1", "set: rank_overhead_us = -1"),
-        ("gpu.power_w=0", "set: power_w = 0"),
-        ("gpu.power_w=3000", "gpu.power_w = 3000 is above the 700 W"),
+        ("leaf.link_gb_per_s=3", "sets nothing of a level", "write LEVEL.KEY=VALUE"),
+        ("fabric.colour=3", "unknown key 'fabric.colour'", "known keys"),
+        ("fabric.link_gb_per_s=-1", "should be at least 0.001", ""),
+        ("fabric.link_gb_per_s=nan", "fabric.link_gb_per_s = 'nan' is not a number", "fabric.link_gb_per_s=50, or"),
+        ("fabric.link_gb_per_s=inf", "fabric.link_gb_per_s = 'inf' is not a number", "fabric.link_gb_per_s=x1.5"),
+        ("fabric.fabric=nan", "should be one of nvlink, xgmi", ""),
+        ("fabric.in_network_reduction=nan", "should be true or false", ""),
+        ("host.memory_gib=nan", "host.memory_gib = 'nan' is not a number", "write host.memory_gib=2048, or"),
+        ("host.threads_per_gpu=x2", "is not stated, which leaves nothing to multiply", ""),
+        ("host.threads_per_gpu=nan", "is not a number", "write host.threads_per_gpu=2, or"),
+        ("fabric=3", "sets nothing of a level", "write LEVEL.KEY=VALUE"),
+        ("gpu=b17", "unknown GPU 'b17'", ""),
+        ("rank_overhead_us=-1", "rank_overhead_us = -1 is out of range", "0 to 100000 are possible"),
+        ("gpu.power_w=0", "gpu.power_w = 0 is out of range", "10 to 10000 are possible"),
+        ("gpu.power_w=nan", "gpu.power_w = 'nan' is not a number", "write gpu.power_w=700, or gpu.power_w=x1.5"),
+        ("gpu.power_w=inf", "gpu.power_w = 'inf' is not a number", "write gpu.power_w=700, or gpu.power_w=x1.5"),
+        ("gpu.power_w=3000", "gpu.power_w = 3000 is above the 700 W", ""),
     ],
 )
-def test_a_slip_in_what_is_set_is_named(text, message):
+def test_a_slip_in_what_is_set_is_named(text, message, hint):
     asked = ("estimate", "--model", "llama3-8b", "--gpus", 16, "--cluster", "aws-p5", "--set", text)
-    assert_one_message(gpuscale(*asked), message, "")
+    assert_one_message(gpuscale(*asked), message, hint)
 
 
 def test_a_wider_domain_is_taken_whole():

@@ -175,6 +175,8 @@ NEOX = {"num_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "seq_le
         ({"zero_optimization": {"stage": 3, "cpu_offload_params": True, "mics_shard_size": 4}},
          {"offload": "parameters", "shard": 4}),
         ({"moe_num_experts": 4, "moe_type": "deepspeed"}, {"routing": "dropping"}),
+        ({"pipe_parallel_size": -1, "model_parallel_size": 0, "context_parallel_size": -2},
+         {"pp": 1, "tp": 1, "cp": 1}),
     ],
 )  # fmt: skip
 def test_what_gpt_neox_says_of_methods_shards_and_experts(more, expected, tmp_path):
@@ -198,11 +200,18 @@ def test_defaults_of_gpt_neox_are_said(tmp_path):
     assert {"activation: gelu", "pos_emb: learned", "norm: layernorm", "model_parallel_size: 1"} <= said
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_overlap_that_the_profile_of_gpt_neox_lacks_is_said(on, tmp_path):
+    made = job(tmp_path, a__yaml=NEOX | {"zero_optimization": {"stage": 1, "overlap_comm": on}})
+    assert any("after the last microbatch" in one.meaning for one in made.assumed) == on
+
+
 @pytest.mark.parametrize(
     ("more", "vocabulary"),
     [
         ({"vocab_file": "Meta-Llama-3-8B/tokenizer.json", "tokenizer_type": "HFTokenizer"}, 128256),
         ({"vocab_file": "gpt2-vocab.json"}, 50304), ({"vocab_file": None}, 50304),
+        ({"model_parallel_size": 8}, 51200), ({"model_parallel_size": -8}, 50304),
         ({"vocab_file": "mine.json", "tokenizer_type": "HFTokenizer"}, None),
     ],
 )  # fmt: skip
@@ -232,6 +241,8 @@ def test_flash_attention_of_gpt_neox_is_no_attention_with_scores_in_memory(kinds
         ({"attention_config": '[[["global", "local"], 6]]'}, "layers of kind local"),
         ({"num_unique_layers": 2}, "share their weights"),
         ({"soft_prompt_tuning": "{enabled: true, num_tokens: 10}"}, "soft prompt"),
+        ({"pipe_parallel_size": 1e23}, r"a.yaml:8: pipe_parallel_size: \d{23} is out of range\nhint: give 1 to 1,048"),
+        ({"model_parallel_size": 2**20 + 1}, "a.yaml:8: model_parallel_size: 1048577 is out of range"),
     ],
 )
 def test_what_is_not_modelled_of_gpt_neox_is_refused(more, message, tmp_path):

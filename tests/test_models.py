@@ -216,7 +216,18 @@ def test_shape_agrees_with_the_shared_table(row):
 
 
 CONFIGS = Path(__file__).parents[2] / "shared" / "formats" / "hf_configs"
-OTHERS = {"llama3.1-8b", "qwen-7b"}  # whose files there hold no rotary scaling, which Meta's has, and cannot be read
+OTHERS = {"llama3.1-8b", "deepseek-v2", "qwen-7b"}  # whose files there lack the rotary scaling, or cannot be read
+
+
+def test_deepseek_v2_has_the_rotary_scaling_of_its_lite_model():
+    """Both config.json: yarn of 4,096 tokens by 40, mscale 0.707."""
+    scaled = [
+        {name: value for name, value in asdict(load_model(one).numerics).items() if name.startswith(("rot", "scal"))}
+        for one in ("deepseek-v2", "deepseek-v2-lite")
+    ]
+    assert scaled[0] == scaled[1]
+    assert (scaled[0]["rotary_scaling"], scaled[0]["scaling_factor"], scaled[0]["scaling_mscale_all"]) == (
+        "yarn", 40, 0.707)  # fmt: skip
 
 
 @pytest.mark.parametrize("model", [one for one in MODELS if one.aliases], ids=lambda model: model.name)

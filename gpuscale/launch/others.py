@@ -115,6 +115,7 @@ def _read_neox(reading: Reading) -> None:
     attention_bias = reading.flag("use_bias_in_attn_linear", default=True)
     experts = reading.integer("moe_num_experts", "num_experts") or 1
     normed = reading.flag("use_qk_layernorm") or reading.flag("use_qk_norm")
+    _gpt_neox_degrees(reading, experts)
     shape = {
         **keys, "ffn": width, "vocab": _gpt_neox_vocabulary(reading), "sequence": longest,
         "tied_embeddings": not reading.flag("no_weight_tying"), "gated": gated, "mlp_bias": biased,
@@ -134,7 +135,6 @@ def _read_neox(reading: Reading) -> None:
             "use_qk_layernorm", "use_qk_norm", *(["expert_interval"] if experts > 1 else []))  # fmt: skip
     shaped_model(reading, shape, *of, *names, *more)
     preferences.read(reading)
-    _gpt_neox_degrees(reading, experts)
     _gpt_neox_states(reading)
     micro, steps, total = (
         trainer.count(reading, name)
@@ -160,14 +160,15 @@ def _gpt_neox_vocabulary(reading: Reading) -> int:
         reading.refuse(reading.get("vocab_file", "tokenizer_type"), message, settles="model")
     found = found or 50257
     multiple = trainer.count(reading, "make_vocab_size_divisible_by") or 1
-    tp = max(reading.integer("model_parallel_size") or 1, 1)
-    padded = math.ceil(found / (multiple * tp)) * multiple * tp
+    multiple *= int(reading.layout["tp"])
+    padded = math.ceil(found / multiple) * multiple
     reading.assume(f"the vocabulary has {found} tokens, padded to {padded}", "vocab_file", "tokenizer_type")
     return padded
 
 
 def _gpt_neox_degrees(reading: Reading, experts: int) -> None:
     degrees = {"tp": "model_parallel_size", "pp": "pipe_parallel_size", "cp": "context_parallel_size"}
+    # below 1 each counts as 1 (neox_args.py, calculate_derived)
     for axis, name in degrees.items():
         size = reading.integer(name)
         if size is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
+from gpuscale.choices import MAX_GPUS
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
@@ -409,10 +410,10 @@ class Reading:
         """Set an option of the job or of the layout; `of` are the settings that say so.
 
         Raises:
-            InputError: a degree below 1.
+            InputError: a degree below 1, or above all GPUs that a job may have.
         """
-        if name in DEGREES and value < 1:
-            self.refuse(self.get(*of), f"{shown(value)} is out of range", "give 1 or more")
+        if name in DEGREES and not 1 <= value <= MAX_GPUS:
+            self.refuse(self.get(*of), f"{shown(value)} is out of range", f"give 1 to {MAX_GPUS:,}")
         (self.layout if name in declared(Layout) else self.options)[name] = value
         assert name in declared(Layout) or name in declared(JobOptions), name
         said = value if not isinstance(value, bool) else "on" if value else "off"

@@ -8,9 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from gpuscale.choices import MAX_GPUS
 from gpuscale.errors import InputError, shown
@@ -32,9 +29,6 @@ SETTABLE = Table(
 _HOST = Table(HostSpec, without=("gpus", "gpus_per_uplink"), optional=("memory_bytes", "memory_bytes_per_s"))
 
 RANK_OVERHEAD, GPU_POWER = "rank_overhead_us", "gpu.power_w"
-
-_ALONE = Table(rank_overhead_us=(Annotated[float, Field(ge=0, le=0.1)], 0.0),
-               power_w=(Annotated[float, Field(ge=10, le=10000)], 10.0))  # fmt: skip
 
 MOST_TIMES = 1000.0
 
@@ -79,9 +73,9 @@ def _with_level(cluster: ClusterSpec, path: str, text: str | None, item: str) ->
         return _resized(cluster, index, _whole(path, text, level.gpus))
     full = [one for one in SETTABLE.columns if one.startswith(key)]
     key = key if len(full) != 1 else full[0]
-    value = stated_value(text)
-    if _TIMES.fullmatch(text) and key in SETTABLE.columns:
-        value = _number(path, text, getattr(level, SETTABLE.columns[key][0]), unit_of(key)[1]) / unit_of(key)[1]
+    value, now = stated_value(text), getattr(level, SETTABLE.columns[key][0]) if key in SETTABLE.columns else None
+    if isinstance(value, str) and (isinstance(now, float) or (now is not None and _TIMES.fullmatch(text))):
+        value = _number(path, text, now, unit_of(key)[1]) / unit_of(key)[1]
     stated = SETTABLE.read(Document(Path("set"), {name: {key: value}}), (name,))
     return _with_levels(cluster, index, replace(level, **stated))
 
@@ -91,11 +85,12 @@ def _with_host(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:
         raise InputError(f"{cluster.name} has no [host] table, of which {path} would be one", field="set")
     key, value = path.removeprefix("host."), stated_value(text)
     name = _HOST.columns[key][0] if key in _HOST.columns else ""
-    if name and _TIMES.fullmatch(text):
+    if name and isinstance(value, str):
         now = getattr(cluster.host, name)
-        if not now:
+        if not now and _TIMES.fullmatch(text):
             raise InputError(f"{path} is not stated, which leaves nothing to multiply", field="set")
-        value = _whole(path, text, now) if isinstance(now, int) else _number(path, text, now) / unit_of(key)[1]
+        unit = unit_of(key)[1]
+        value = _whole(path, text, now) if isinstance(now, int) else _number(path, text, now, unit) / unit
     stated = _HOST.read(Document(Path("set"), {"host": {key: value}}), ("host",))
     return replace(cluster, host=replace(cluster.host, **{name: stated[name]}))
 
@@ -108,7 +103,8 @@ def _number(path: str, text: str, now: object, unit: float = 1.0) -> float:
     times = _TIMES.fullmatch(text)
     value = stated_value(times[1] if times else text)
     if isinstance(value, bool | str) or (times and (isinstance(now, bool) or not isinstance(now, int | float))):
-        hint = f"write {path}=2, or {path}=x1.5 to multiply it"
+        usual = now / unit if isinstance(now, int | float) and now else 2
+        hint = f"write {path}={usual:g}, or {path}=x1.5 to multiply it"
         raise InputError(f"{path} = {shown(text)} is not a number", field="set", hint=hint)
     if times and not 1 / MOST_TIMES <= value <= MOST_TIMES:
         hint = f"multiply by {1 / MOST_TIMES:g} to {MOST_TIMES:g}"
@@ -139,13 +135,12 @@ def _with_levels(cluster: ClusterSpec, first: int, *levels: LevelSpec) -> Cluste
 
 
 def _waiting(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:
-    read = _ALONE.read(Document(Path("set"), {path: stated_value(text)}))
-    return replace(cluster, rank_overhead_s=read[RANK_OVERHEAD])
+    wait_s = _within(path, _number(path, text, cluster.rank_overhead_s, 1e-6), 0, 0.1, 1e-6)
+    return replace(cluster, rank_overhead_s=wait_s)
 
 
 def _power(cluster: ClusterSpec, path: str, text: str) -> ClusterSpec:
-    stated = _number(path, text, cluster.gpu.power_w) if _TIMES.fullmatch(text) else stated_value(text)
-    power_w = _ALONE.read(Document(Path("set"), {"power_w": stated}))["power_w"]
+    power_w = _within(path, _number(path, text, cluster.gpu.power_w), 10, 10000)
     if power_w > cluster.gpu.power_w:
         limit = f"the {cluster.gpu.power_w:g} W of {cluster.gpu.title}"
         raise InputError(f"{path} = {power_w:g} is above {limit}", field="set")
