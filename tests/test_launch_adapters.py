@@ -297,3 +297,18 @@ finetune(config=cfg, forward_step_func=forward_step)
 )  # fmt: skip
 def test_recipes_of_megatron_bridge(more, expected, tmp_path):
     assert_has(job(tmp_path, {"gpus": 8}, a__py=BRIDGE.format(more)), model="llama3-8b", gbs=8, seq=4096, **expected)
+
+
+@pytest.mark.parametrize(
+    ("more", "unsaid"),
+    [("", "tp=1, pp=1, cp=1, ep=1"), (" --tensor_model_parallel_size 2", "pp=1, cp=1, ep=1")],
+    ids=["nothing", "some"],
+)
+def test_what_no_file_states_of_the_layout_is_said(more, unsaid, tmp_path):
+    path = tmp_path / "run.sh"
+    command = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B --max_length 2048 --global_batch_size 8"
+    path.write_text(command + more)
+    said = {one.text: one.meaning for one in estimate_launch([path]).job.assumed}
+    assert said[unsaid] == "no file states it"
+    (other,) = (text for text, meaning in said.items() if meaning == "no file states it: as megatron-lm has it")
+    assert "moment_dtype" in other

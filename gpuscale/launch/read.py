@@ -245,6 +245,13 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
     if "cluster" not in job.options and "cluster" not in options:
         usual = declared(JobOptions)["cluster"].default
         assumed.append(Said("", 0, f"cluster={usual}", "no file states on what it runs: the usual cluster"))
+    made_of = job.layout.keys() | layout.keys() | job.options.keys() | options.keys()
+    unsaid = [f"{name}={declared(Layout)[name].default}" for name in NOT_SPLIT if name not in made_of]
+    own = [name for name in OF_FRAMEWORK if name not in made_of]
+    framework = {**job.options, **options}["framework"]
+    for names, meaning in ((unsaid, ""), (own, f": as {framework} has it")):
+        if names:
+            assumed.append(Said("", 0, ", ".join(names), f"no file states it{meaning}"))
     kept = {"shard": job.layout["shard"]} if "shard" in job.layout and not layout else {}  # read with the given GPUs
     made = replace(
         job,
@@ -254,6 +261,13 @@ def with_given(job: LaunchJob, options: Mapping[str, Any], layout: Mapping[str, 
     )
     _check_degrees(made, given)
     return made
+
+
+NOT_SPLIT = ("tp", "pp", "cp", "ep", "recompute")
+"""Values of a layout that stand for nothing where nobody states them, so that an answer says that nobody did."""
+
+OF_FRAMEWORK = ("zero", "optimizer", "master_dtype", "grad_dtype", "moment_dtype")
+"""What is as its framework has it where nobody states it."""
 
 
 class StatedError(InputError):
