@@ -288,6 +288,24 @@ def test_later_generations_of_megatron_can_do_more():
         assert later <= earlier
 
 
+@pytest.mark.parametrize(
+    ("code", "changes", "usual"),
+    [
+        ("gqa_unavailable", {"kv_heads": 16}, {"kv_heads": 32}),
+        ("heads_not_divisible", {"heads": 36, "kv_heads": 36}, {"kv_heads": 32}),
+        ("kv_heads_not_divisible", {"kv_heads": 12}, {"kv_heads": 16}),
+        ("kv_heads_not_replicated", {"kv_heads": 4}, {"kv_heads": 16}),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 1])
+def test_one_kind_of_layers_is_enough_to_break_a_rule_of_heads(code, changes, usual, at):
+    spec = under("megatron-lm@2023-12", "gemma2-27b", attention=usual)
+    assert code not in codes(spec, TP8)
+    kinds = list(spec.model.kinds)
+    kinds[at] = replace(kinds[at], attention=replace(kinds[at].attention, **changes))
+    assert code in codes(replace(spec, model=replace(spec.model, kinds=tuple(kinds))), TP8)
+
+
 @pytest.mark.parametrize(("framework", "runs"), [
     ("megatron-lm@2024-03", False), ("megatron-lm@2025-10", False), ("megatron-lm@2026-02", True),
 ])  # fmt: skip

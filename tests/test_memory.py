@@ -17,6 +17,7 @@ from gpuscale.presets.models import load_model
 from gpuscale.search.evaluation import evaluate, placed
 
 NAMES = COMPONENTS
+STATES = ("weights", "gradients", "master_weights", "optimizer_state")
 SPLIT = ("llama3-70b", "deepseek-v3", "gpt-oss-120b", "qwen3-235b-a22b", "gemma2-27b", "gpt3-175b", "glm-4.5")
 ONE = np.ones(1, dtype=np.int64)
 
@@ -176,6 +177,21 @@ def test_a_larger_shard_never_needs_more():
     assert totals == sorted(totals, reverse=True)
     states = [gib(spec, tp=4, zero=3, shard=shard)["optimizer_state"] for shard in (2, 128)]
     assert states[0] == pytest.approx(64 * states[1], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("zero", "shard", "alone", "held"),
+    [(0, 1, False, 0), (0, 1, True, 0), (2, 1, False, 0), (2, 1, True, 1), (2, 2, False, 1), (2, 2, True, 1)],
+)
+def test_a_shard_of_one_needs_no_buffers_unless_the_framework_goes_about_as_if_it_had_more(zero, shard, alone, held):
+    """The bucket of 2 x 4e8 bytes of Qwen's ds_config_zero2.json, and 4 bytes per parameter whole and 2 of a shard."""
+    spec = job("llama3-8b", 2, framework="qwen")
+    spec = replace(spec, runtime=replace(spec.runtime, rule_set="generic", zero_alone=alone))
+    found = evaluate(layout(spec, zero=zero, shard=shard), spec).memory
+    parameters = float(found.weights.max()) / 2
+    assert float(found.communication_buffers.max()) == held * 8e8
+    come = float((found.at_optimizer_step - sum(getattr(found, name) for name in STATES)).max()) - held * 8e8
+    assert come - 64 * 2**20 == pytest.approx(held * parameters * (4 + 2 / shard), rel=1e-9, abs=1)
 
 
 @pytest.mark.parametrize(("model", "extra"), [("llama3-70b", {}), ("mixtral-8x7b", {"ep": 8}), ("gpt3-175b", {})])

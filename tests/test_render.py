@@ -1,6 +1,7 @@
 """Tables, texts and JSON of any result: what fits a terminal, and which keys come from which fields."""
 
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -30,6 +31,62 @@ def test_tables_fit_and_numbers_stay_whole(width, capsys):
     for part in ("first", "1,234", "second", "56.78"):
         assert (part in text) == (width >= 60)
     assert len(text.split("─\n")[1].splitlines()) == (2 if width >= 50 else 4)
+
+
+@pytest.mark.parametrize(
+    ("columns", "drawn"),
+    [
+        (39, """                 what it is
+name of a thing  for               third
+────────────────────────────────────────
+alpha beta       a long                9
+                 description of
+                 it
+gamma            short                 3"""),
+        (45, """                 what it is
+name of a thing  for                    third
+─────────────────────────────────────────────
+alpha beta       a long description of      9
+                 it
+gamma            short                      3"""),
+        *[(columns, f"""                what it is
+name of a thing for                     {" " * room} third
+────────────────────────────────────────{"─" * room}──────
+alpha beta      a long description of it{" " * room}     9
+gamma           short                   {" " * room}     3""") for columns, room in ((46, 0), (51, 0))],
+        *[(columns, """                what it is
+name of a thing for                      first third
+────────────────────────────────────────────────────
+alpha beta      a long description of it 1,234     9
+gamma           short                        1     3""") for columns in (52, 58)],
+        *[(columns, """                what it is
+name of a thing for                      first second third
+───────────────────────────────────────────────────────────
+alpha beta      a long description of it 1,234  56.78     9
+gamma           short                        1      2     3""") for columns in (59, 62)],
+        (63, """                 what it is
+name of a thing  for                       first  second  third
+───────────────────────────────────────────────────────────────
+alpha beta       a long description of it  1,234   56.78      9
+gamma            short                         1       2      3"""),
+    ],
+)  # fmt: skip
+def test_columns_move_together_then_are_left_out_then_texts_are_folded(columns, drawn, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    draw(table(ROWS, left=2, optional=("second", "first")))
+    assert capsys.readouterr().out.rstrip("\n") == drawn
+
+
+@pytest.mark.parametrize(
+    ("number", "lines"), [("1,234", ["1,234"]), ("1,234,56", ["1,234,56"]), ("1,234,567", ["1,234,56", "7"])]
+)
+def test_numbers_are_folded_where_texts_of_eight_columns_do_not_make_room(number, lines, monkeypatch, capsys):
+    """Beside a text of 8: numbers of 5, 6, 5 and up to 8 columns, and four gaps of two, are 40."""
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [{**{name: row[name] for name in HEADERS[1:]}, "x": number} for row in ROWS]
+    draw(table(rows, left=1))
+    body = capsys.readouterr().out.split("─\n")[1].splitlines()
+    assert [line.split()[-1] for line in body if re.search(r"\d$", line)] == [*lines, *lines]
 
 
 def test_columns_are_aligned(capsys):
