@@ -527,6 +527,64 @@ def test_nearest_legal_values_follow_from_the_numbers_of_the_text(rule, numbers,
     assert nearest_legal(rule, numbers) == near
 
 
+NEAR = {
+    "model_size": (("world_size_of_model", "world_size_of_groups", "world_in_words"), {"gpus": (16, 32)}),
+    "tp and pp": (("world_size_of_degrees", "expert_grid"), {"gpus": (16, 32)}),
+    "shards": (("mesh",), {"dp_shard": (2,)}),
+    "stages": (("stages_and_world",), {"pp": (4, 2)}),
+    "heads": (("heads", "heads_in_words", "heads_of_ranks"), {"tp": (20, 10)}),
+    "kv_heads": (("kv_heads", "kv_heads_in_words", "kv_heads_of_ranks"), {"tp": (8, 4)}),
+    "heads over cp": (("heads_over_sequence", "heads_over_context_in_words"), {"cp": (20, 10)}),
+    "kv_heads over cp": (("kv_heads_over_sequence",), {"cp": (16, 8)}),
+    "sequence over tp and 2 cp": (("sequence_over_mesh",), {"seq": (4096, 4160)}),
+    "sequence": (("sequence_in_words",), {"seq": (4096, 4104)}),
+    "chunks": (("chunks",), {"vpp": (4, 2)}),
+    "microbatches": (("interleaving",), {"microbatches": (8, 12)}),
+    "batch of 2 x 8": (("batch", "batch_over_mesh"), {"gbs": (96, 112)}),
+    "batch of 4 x 6": (("batch_of_config",), {}),
+    "batch of 8": (("batch_of_devices",), {"gbs": (512, 504)}),
+    "batch of 4": (("batch_of_loaders",), {"gbs": (8, 12)}),
+    "batch in words": (("batch_in_words",), {"gbs": (96, 104)}),
+    "answers": (("generations",), {"generations": (6, 12)}),
+    "microbatch": (("microbatches_of_stage",), {"microbatch": (5, 2)}),
+    "virtual stages": (("stages_of_mesh",), {"pp": (5, 2)}),
+    "experts": (("experts_of_layer", "experts_in_words"), {"ep": (10, 6)}),
+    "groups of experts": (("router",), {"groups": (10, 6)}),
+    "array": (("sharding_of_arrays",), {"whole": (16, 24)}),
+    "shard": (("uneven_shards",), {"part": (10, 6)}),
+    "sizes": (("model_in_words",), {"part": (10, 20)}),
+    "any": (("not_divisible",), {"part": (22, 18)}),
+    "vocabulary": (("vocabulary_in_words", "vocabulary_of_ranks"), {"vocab": (32004,)}),
+    "width": (("width_in_words",), {"tp": (1, 17)}),
+    "layers": (("layers_in_words",), {"pp": (5, 3)}),
+}
+"""What is divided -> errors whose example says so, and the nearest values that do without it."""
+
+
+def test_each_error_of_a_division_suggests_the_nearest_values_for_its_example():
+    near = {code: values for codes, values in NEAR.values() for code in codes}
+    divided = {one.code: one.divides for one in ERRORS if one.divides}
+    assert {code: nearest_legal(one, EXAMPLES[code][1]) for code, one in divided.items()} == near
+
+
+KINDS_OF_FEW = {
+    "memory": {"quantised_spread", "out_of_memory", "out_of_memory_outside", "out_of_memory_of_jax",
+               "out_of_host_memory"},
+    "machine": {"no_driver", "disk", "scheduler", "ecc", "fabric_manager", "cuda_error", "peer_access", "registration",
+                "shared_memory", "nvls", "port", "cuda_call"},
+    "network": {"hostfile", "system_error", "internal_error", "infiniband", "no_interface", "connection", "rendezvous"},
+    "consequence": {"timeout", "heartbeat", "remote_error", "ended"},
+}  # fmt: skip
+WITHOUT_A_RULE = {"vocabulary_in_words", "vocabulary_of_ranks", "checked_arguments"}
+
+
+def test_an_error_is_of_the_kind_of_what_mends_it():
+    """Of the job where a rule says so; its software otherwise, but for those named."""
+    for one in ERRORS:
+        few = next((kind for kind, codes in KINDS_OF_FEW.items() if one.code in codes), None)
+        assert one.kind == (few or ("job" if one.rules or one.code in WITHOUT_A_RULE else "software")), one.code
+
+
 def test_a_job_says_its_own_numbers_and_the_command_to_go_on_with(tmp_path):
     path = tmp_path / "error.txt"
     path.write_text(EXAMPLES["heads"][0])

@@ -73,8 +73,27 @@ gamma            short                         1       2      3"""),
 )  # fmt: skip
 def test_columns_move_together_then_are_left_out_then_texts_are_folded(columns, drawn, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(columns))
-    draw(table(ROWS, left=2, optional=("second", "first")))
+    draw(table(ROWS, left=2, optional=("second", "first", "none of these")))
     assert capsys.readouterr().out.rstrip("\n") == drawn
+
+
+@pytest.mark.parametrize(
+    ("texts", "digits", "whole"), [(HEADERS[1:2], 20, True), (HEADERS[:2], 30, False), (HEADERS[:2], 22, True)]
+)
+def test_room_for_numbers_is_that_of_the_texts_that_are_left(texts, digits, whole, monkeypatch, capsys):
+    """At 40: a text gives way down to 8 columns; one that is left out gives nothing."""
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [{**{name: row[name] for name in (*texts, "first")}, "x": "9" * digits} for row in ROWS]
+    draw(table(rows, left=len(texts), optional=HEADERS[1:2] if len(texts) > 1 else ()))
+    out = capsys.readouterr().out
+    assert out.count("9" * digits) == 2 * whole
+    assert max(map(len, out.splitlines())) == 40
+
+
+@pytest.mark.parametrize("header", ["a longer\nheader than that", "a longer header\nthan that"])
+def test_a_header_is_as_wide_as_its_widest_line(header, capsys):
+    draw(table([{"name": "x", header: "1"}]))
+    assert max(map(len, capsys.readouterr().out.splitlines())) == 4 + 2 + max(map(len, header.split("\n")))
 
 
 @pytest.mark.parametrize(
