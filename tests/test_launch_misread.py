@@ -374,3 +374,76 @@ llm.run(recipe)
 def test_degrees_that_a_trainer_of_an_unknown_recipe_is_given(tmp_path):
     made = job(tmp_path, {"model": "llama2-13b"}, a__py=OTHER_RECIPE)
     assert_has(made, gpus=32, tp=4, pp=2, vpp=2, cp=2, sp=True, precision="bf16", gbs=64, seq=4096)
+
+
+MEGATRON = """torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
+  --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 2 --bf16 \\
+  --tokenizer-type NullTokenizer --vocab-size 50256 """
+
+
+@pytest.mark.parametrize(
+    ("said", "expected", "word"),
+    [
+        ("--use-megatron-fsdp", {"zero": 0}, "shards nothing"),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", {"zero": 2}, ""),
+        ("--data-parallel-sharding-strategy optim_grads_params", {"zero": 0}, ""),
+        ("--use-torch-fsdp2", {"zero": 3}, ""),
+        ("--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward", {"zero": 2}, ""),
+        ("--use-torch-fsdp2 --torch-fsdp2-reshard-after-forward false", {"zero": 2}, ""),
+        ("--use-layer-wise-distributed-optimizer --optimizer dist_muon", {"zero": None, "optimizer": "muon"}, ""),
+        ("--optimizer-selection fused_ema_adamw", {"optimizer": "adam"}, "fused_ema_adamw"),
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 0.0", {"offload": None}, ""),
+        (
+            "--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp16",
+            {"moment_dtype": "fp8"},
+            "second",
+        ),
+        ("--recompute-activations --recompute-granularity full", {"recompute": "selective:core_attn"}, ""),
+        ("--rampup-batch-size 64 64 1000 --global-batch-size 512", {"gbs": 512}, "grown"),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl linear", {"loss": "linear"}, ""),
+        ("--transformer-impl local", {"attention": "eager"}, ""),
+    ],
+)
+def test_what_an_option_of_megatron_means_beside_others(said, expected, word, tmp_path):
+    made = job(tmp_path, {}, a__sh=f"{MEGATRON}{said}\n")
+    assert_has(made, **expected)
+    assert word in " ".join(f"{one.text} {one.meaning}" for one in made.assumed)
+
+
+@pytest.mark.parametrize(
+    ("variables", "kernels"),
+    [("NVTE_FLASH_ATTN=0", "cudnn"), ("NVTE_FUSED_ATTN=0", "fa2"), ("NVTE_FUSED_ATTN=0 NVTE_FLASH_ATTN=0", "eager")],
+)
+def test_kernels_that_variables_leave_to_transformer_engine(variables, kernels, tmp_path):
+    assert_has(job(tmp_path, {}, a__sh=f"export {variables}\n{MEGATRON}\n"), attention=kernels)
+
+
+@pytest.mark.parametrize(
+    ("said", "shape"),
+    [
+        ("--num-query-groups 8", (32, False)),  # nobody groups queries without the switch
+        ("--group-query-attention --num-query-groups 8", (8, False)),
+        ("--group-query-attention", (1, False)),
+        ("--quick-geglu", (32, True)),
+    ],
+)
+def test_switches_of_shapes_that_megatron_wants_beside_numbers(said, shape, tmp_path):
+    model = load_model(job(tmp_path, {}, a__sh=f"{MEGATRON}{said}\n").options["model"])
+    assert (model.kinds[0].attention.kv_heads, model.kinds[0].mlp.gated) == shape
+    assert model.kinds[0].mlp.ffn == 16384
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        ("--exp-avg-dtype bf16", "moment_dtype"),
+        ("--standalone-embedding-stage --pipeline-model-parallel-size 2", "pipeline_split"),
+        ("--perform-rl-step", "reinforcement"),
+        ("--enable-hyper-connections", "model"),
+        ("--experimental-attention-variant gated_delta_net", "model"),
+        ("--use-torch-fsdp2 --fsdp2-config-path x.yaml", "zero"),
+    ],
+)
+def test_what_megatron_runs_otherwise_is_asked_for(said, match, tmp_path):
+    with pytest.raises(InputError, match=match):
+        job(tmp_path, {}, a__sh=f"{MEGATRON}{said}\n")

@@ -499,6 +499,7 @@ def main():
     cfg.model.recompute_method = "block"
     cfg.model.recompute_num_layers = 5
     cfg.mixed_precision = "bf16_with_fp8_current_scaling_mixed"
+    cfg.optimizer.use_precision_aware_optimizer = True
     cfg.optimizer.exp_avg_dtype = torch.bfloat16
     pretrain(config=cfg, forward_step_func=forward_step)
 

@@ -401,7 +401,21 @@ model: {seq_length: 4096, tensor_model_parallel_size: 1%s}
     ("more", "expected"),
     [
         ("", {"precision": "bf16", "zero": None, "overlap": "dp"}),
-        (", fp16: true, bf16: false", {"precision": "fp16"}),
+        (", fp16: true, bf16: false", {"precision": "bf16"}),  # what lies over both is bf16_mixed
+        (
+            "}\nmixed_precision: fp16_mixed\nddp: {grad_reduce_in_fp32: true",
+            {"precision": "fp16", "grad_dtype": "fp16"},
+        ),
+        ("}\nddp: {grad_reduce_in_fp32: false", {"grad_dtype": "fp32"}),
+        (
+            "}\nmixed_precision: {grad_reduce_in_fp32: false, fp8: hybrid",
+            {"grad_dtype": "bf16", "precision": "fp8-current"},
+        ),
+        (
+            ", fp8: hybrid}\nmixed_precision: bf16_mixed\noptimizer: {use_distributed_optimizer: false",
+            {"zero": None, "precision": "bf16"},
+        ),
+        (", cpu_offloading_num_layers: 4}\nddp: {use_megatron_fsdp: true", {"zero": 3, "offload": None}),
         (", num_layers: 8, hidden_size: 1024, num_attention_heads: 16", {"precision": "fp32", "zero": 0}),
     ],
 )

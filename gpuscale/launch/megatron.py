@@ -252,6 +252,9 @@ def read_job(reading: Reading, framework: str) -> None:
     """
     reading.options["framework"] = framework
     read_model(reading)
+    named = reading.options.get("model") or reading.given.get("model")
+    if named and "layers" not in reading.shape:
+        reading.shape["layers"] = load_model(str(named)).layers
     reading.take(OPTIONS)
     grows = reading.get(*GROWING_BATCH) if "gbs" not in reading.options else None
     if grows:
@@ -269,14 +272,18 @@ def _read_sharding(reading: Reading) -> None:
     strategy = reading.text("data_parallel_sharding_strategy", known=tuple(STAGE_OF))
     of: tuple[str, ...] = (
         "use_distributed_optimizer", "use_megatron_fsdp", "use_torch_fsdp2", "data_parallel_sharding_strategy",
+        "use_layer_wise_distributed_optimizer", *RESHARDS,
     )  # fmt: skip
     overlapped = reading.flag("overlapped_distributed_optimizer")  # Megatron-LLaMA's
-    distributed = reading.flag("use_distributed_optimizer") or overlapped
+    distributed = overlapped or reading.flag(of[0]) or reading.flag(of[4])
     of = (*of, "overlapped_distributed_optimizer") if overlapped else of
     if reading.flag("use_megatron_fsdp", "use_custom_fsdp"):
-        reading.option("zero", STAGE_OF[strategy or "optim_grads_params"], "use_megatron_fsdp", *of)
+        if strategy is None:
+            reading.assume("no strategy is stated, and Megatron-FSDP then shards nothing", "use_megatron_fsdp", of[3])
+        reading.option("zero", STAGE_OF[strategy or "no_shard"], "use_custom_fsdp", *of)
     elif reading.flag("use_torch_fsdp2"):
-        reading.option("zero", 3, *of)
+        kept = reading.flag(RESHARDS[0]) or (reading.text(RESHARDS[1]) or "").lower() in OFF
+        reading.option("zero", 2 if kept else 3, *of)
     elif not distributed and reading.text("optimizer") != "dist_muon":
         if "zero" not in reading.layout:  # DeepSpeed shards by its own stage
             reading.option("zero", 0, *of)
@@ -306,6 +313,10 @@ def _read_sharding(reading: Reading) -> None:
         "overlap", overlap_name(parts), "overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap",
         "overlap_moe_expert_parallel_comm", "moe_fb_overlap", "delay_wgrad_compute",
     )  # fmt: skip
+
+
+RESHARDS = ("torch_fsdp2_no_reshard_after_forward", "torch_fsdp2_reshard_after_forward")
+"""What says whether PyTorch's FSDP gives gathered parameters back before the backward pass."""
 
 
 def _shards_by_default(reading: Reading) -> bool:
@@ -342,15 +353,16 @@ def _read_precision(reading: Reading) -> None:
 
 
 def _read_states(reading: Reading) -> None:
-    half = reading.options["precision"] == "fp16"
+    half = reading.flag("fp16") and not reading.flag("bf16")
     reduced, wide = reading.flag("grad_reduce_in_bf16"), reading.flag("accumulate_allreduce_grads_in_fp32")
-    gradients = "bf16" if reduced else "fp16" if half and not wide else "fp32"
+    gradients = "fp16" if half and not wide else "bf16" if reduced else "fp32"
     main = reading.text("main_grads_dtype") if reading.flag("use_precision_aware_optimizer") else ""
     of = ("grad_reduce_in_bf16", "accumulate_allreduce_grads_in_fp32", "main_grads_dtype")
     reading.option("grad_dtype", _short(main) if main and (reduced or not wide) else gradients, *of)
-    kind = reading.text("optimizer", "name") or "adam"
+    kind = reading.text("optimizer_selection", "optimizer", "name") or "adam"
     kind = "adamw-8bit" if reading.flag("use_bnb_optimizer") else kind  # BigScience's
-    same = {"adamw": "adam", "dist_muon": "muon", "cpu_adam": "adam", "hybridadam": "adam"}
+    same = {"adamw": "adam", "dist_muon": "muon", "cpu_adam": "adam", "hybridadam": "adam",
+            "fused_adamw": "adam", "fused_torch_adamw": "adam"}  # fmt: skip
     kind = same.get(kind.lower(), kind.lower())
     if kind == "sgd" and reading.number("sgd_momentum") != 0:
         kind = "sgd-momentum"
@@ -358,10 +370,19 @@ def _read_states(reading: Reading) -> None:
         reading.assume(f"optimizer {kind} is predicted as Adam", "optimizer")
         kind = "adam"
     reading.option("optimizer", kind, "optimizer", "sgd_momentum", "use_bnb_optimizer")
-    for option, name in (("master_dtype", "main_params_dtype"), ("moment_dtype", "exp_avg_dtype")):
-        value = reading.text(name)
-        if value:
-            reading.option(option, _short(value), name, "use_precision_aware_optimizer", "exp_avg_sq_dtype")
+    aware = reading.flag("use_precision_aware_optimizer")
+    for option, *names in (
+        ("master_dtype", "main_params_dtype"),
+        ("moment_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"),
+    ):
+        types = [_short(reading.text(name) or "fp32") for name in names]
+        if not aware and {*types} != {"fp32"}:
+            message = "only use_precision_aware_optimizer has states in other types than fp32"
+            reading.refuse(reading.get(*names), message, settles=option, likely=types[:1])
+        if reading.get(*names):
+            reading.option(option, types[0], *names, "use_precision_aware_optimizer")
+        if len({*types}) > 1:
+            reading.assume(f"second moments are predicted in {types[0]} too", names[1])
     reading.switch("swiglu_input_dtype", "fp8", None, "activation_func_fp8_input_store")
 
 
@@ -472,7 +493,7 @@ def _read_recompute(reading: Reading) -> None:
         "activations_checkpoint_num_layers", "recompute_activations", "checkpoint_activations", "recompute_norm",
         "recompute_mla_up_proj", "enable_recompute_layers_per_pp_rank",
     )  # fmt: skip
-    if kind is None and reading.flag("recompute_activations"):
+    if not method and reading.flag("recompute_activations"):  # which counts more
         kind = "selective"
     if kind is None and reading.flag("checkpoint_activations"):
         kind, method = "full", method or "uniform"
@@ -503,7 +524,8 @@ def _read_recompute(reading: Reading) -> None:
 
 def _read_kernels(reading: Reading) -> None:
     names = ("cross_entropy_loss_fusion", "cross_entropy_fusion_impl")
-    reading.option("loss", "fused" if reading.flag(names[0]) else "standard", *names)
+    fused = "linear" if reading.text(names[1]) == "linear" else "fused"
+    reading.option("loss", fused if reading.flag(names[0]) else "standard", *names)
     impl = (reading.text("cuda_graph_impl") or "none").lower()
     scope = " ".join(reading.words("cuda_graph_modules", "cuda_graph_scope"))
     on = impl not in {"none", "false"} or reading.flag("enable_cuda_graph", "external_cuda_graph")
@@ -512,14 +534,23 @@ def _read_kernels(reading: Reading) -> None:
     reading.option("cuda_graphs", "full" if on and whole else "partial" if on else "none", *of)
     reading.means("as the framework's profile has it", "transformer_impl", "use_flash_attn", "use_mcore_models")
     read_attention(reading, "attention_backend")
-    if "attention" not in reading.options and reading.text("NVTE_FUSED_ATTN") == "0" != reading.text("NVTE_FLASH_ATTN"):
-        reading.option("attention", "fa2", "NVTE_FUSED_ATTN")
+    off = tuple(reading.text(name) == "0" for name in ENGINE)
     unfused = load_framework(reading.options["framework"]).runtime.attention == "unfused"
-    if "attention" not in reading.options and unfused and reading.flag(*FLASH):
+    flash = any(map(reading.flag, FLASH))
+    if "attention" in reading.options:
+        pass
+    elif any(off):
+        reading.option("attention", "eager" if all(off) else "fa2" if off[0] else "cudnn", *ENGINE)
+    elif flash and unfused:
         reading.option("attention", "fa2", *FLASH)
+    elif not flash and reading.text("transformer_impl") == "local":
+        reading.option("attention", "eager", "transformer_impl")
     if reading.number("attention_dropout"):
         reading.assume("dropout is predicted only where the framework's profile has it", "attention_dropout")
 
+
+ENGINE = ("NVTE_FUSED_ATTN", "NVTE_FLASH_ATTN")
+"""Variables by which Transformer Engine leaves out kernels of cuDNN, and FlashAttention."""
 
 FLASH = ("use_flash_attn", "use_flash_attn_v2", "use_flash_attn_triton", "use_flash_attention")
 """Switches of FlashAttention in generations that do without: of Megatron-LM, of its fork of DeepSpeed, of NeMo."""
@@ -555,8 +586,8 @@ def _read_experts(reading: Reading) -> None:
 
 def _read_offload(reading: Reading) -> None:
     hybrid = (reading.text("optimizer") or "").lower() == "hybridadam"  # Pai-Megatron-Patch's
-    parts = ["optimizer"] if hybrid or reading.flag("optimizer_cpu_offload") else []
     fraction = reading.number("optimizer_offload_fraction")
+    parts = ["optimizer"] if hybrid or (reading.flag("optimizer_cpu_offload") and fraction != 0) else []
     if parts and fraction not in {None, 1}:
         reading.assume("all of the optimizer's state is predicted in host memory", "optimizer_offload_fraction")
     layers, of = reading.shape.get("layers", 0), ("optimizer_cpu_offload", "optimizer_offload_fraction")

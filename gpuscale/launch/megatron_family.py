@@ -26,6 +26,7 @@ from gpuscale.launch.megatron_recipes import (
     nearest_recipe,
     packed_batch,
     take_hub_model,
+    take_model,
     take_recipe,
     take_usual,
 )
@@ -465,15 +466,26 @@ _BRIDGE_RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)(_\w+)?_config$"
 _BRIDGE_WHOLE = ("ConfigContainer", "_pretrain_common", "_sft_common", "_peft_common")
 """Calls that make a whole configuration: of recipes, by name, and of what they begin with (recipes/common.py)."""
 
+_OF_PRETRAINING = ("overlap_grad_reduce", "overlap_param_gather", "data_parallel_sharding_strategy")
+"""What `_pretrain_common` sets and the others do not."""
+
 
 def _read_bridge(reading: Reading) -> None:
     """Read a recipe's name with what overrides it, or a YAML of nothing but overrides."""
     called = _python_call(reading)
     if called is not None:
         _read_bridge_call(reading, called)
-    tool = load_tool("megatron-bridge")
+    tool, base = load_tool("megatron-bridge"), str(called.value) if called is not None else ""
     whole = {"model.num_layers", "model.hidden_size", "model.num_attention_heads"} <= reading.settings.keys()
-    reading.run_by(replace(tool, defaults={}) if whole and "recipe" not in reading.settings else tool)
+    whole = base == _BRIDGE_WHOLE[0] or (whole and "recipe" not in reading.settings)
+    plain = base in _BRIDGE_WHOLE[2:]  # which leave what is exchanged to Megatron core
+    kept = {name: one for name, one in tool.defaults.items() if not (plain and name in _OF_PRETRAINING)}
+    reading.run_by(replace(tool, defaults={} if whole else kept))
+    _one_switch(reading)
+    _under_precision(reading, "mixed_precision", not whole, "model.", "ddp.", "optimizer.")
+    said = ("mixed_precision", *(f"model.{name}" for name in ("bf16", "fp16", "params_dtype")))
+    if whole and base and not any(name.startswith(said) for name in reading.settings):
+        reading.refuse(called, "it states no mixed precision: that of the model", settles="precision", likely=("bf16",))
     sections = (
         "model.transformer.", "model.", "train.", "ddp.", "optimizer.", "mixed_precision.", "comm_overlap.", "dist.",
         "dataset.", "tokenizer.",
@@ -541,10 +553,6 @@ def _python_call(reading: Reading) -> Setting | None:
 
 def _read_bridge_call(reading: Reading, called: Setting) -> None:
     """Take a recipe that a Python file calls, its keywords, and what the function's name says of the GPUs."""
-    shards = [reading.settings.get(f"{section}.use_distributed_optimizer") for section in ("ddp", "optimizer")]
-    on = next((one for one in shards if one is not None and str(one.value).lower() in ON), None)
-    if on is not None:  # either switches on both (training/config.py)
-        reading.settings["use_distributed_optimizer"] = on
     for section in ("optimizer", "model.optimizer"):  # the class of a section is no value of it
         reading.settings.pop(section, None)
     if called.value not in _BRIDGE_WHOLE:
@@ -562,6 +570,34 @@ def _read_bridge_call(reading: Reading, called: Setting) -> None:
             reading.assume(f"{name} {own}, by the name of the function {function}", called)
 
 
+def _one_switch(reading: Reading) -> None:
+    """Take the distributed optimizer as on where either section has it so: one that is off needs both."""
+    stated = [one for section in ("ddp", "optimizer") if (one := reading.settings.get(f"{section}.{_SHARDS}"))]
+    on = [one for one in stated if str(one.value).lower() in ON]
+    if on:
+        reading.settings[_SHARDS] = on[0]
+    elif len(stated) == 1:
+        reading.say(reading.settings.pop(stated[0].name), "either section switches on both")
+
+
+def _under_precision(reading: Reading, table: str, usual: bool, *others: str) -> None:
+    """Leave out what a recipe of mixed precision replaces, field by field.
+
+    Args:
+        table: its section.
+        usual: whether there is one where the section says nothing; one that is null replaces nothing.
+        others: beginnings of the sections that it is laid over.
+    """
+    laid = reading.get(table) or any(name.startswith(f"{table}.") for name in reading.settings)
+    if not laid and (table in reading.settings or not usual):
+        return
+    for name in _KNOWN["of_precision"]:
+        for one in [own for section in others if (own := reading.settings.pop(f"{section}{name}", None))]:
+            reading.say(one, "the recipe of mixed precision counts more")
+            if not laid:
+                reading.assume("replaced by mixed precision, bf16 with gradients in fp32 where none is stated", one)
+
+
 def _take_called_recipe(reading: Reading, called: Setting) -> None:
     """Take the recipe that a file calls, under its own name where it was imported under another.
 
@@ -575,7 +611,8 @@ def _take_called_recipe(reading: Reading, called: Setting) -> None:
     reading.settings["recipe"] = replace(called, name="recipe", value=name)
     if "calls._benchmark_common" in reading.settings:  # perf_recipes/_common.py
         off = reading.settings["calls._benchmark_common"]
-        reading.settings["ddp.grad_reduce_in_fp32"] = replace(off, name="ddp.grad_reduce_in_fp32", value=False)
+        name = "mixed_precision.grad_reduce_in_fp32"
+        reading.settings[name] = replace(off, name=name, value=False)
 
 
 NO_ADAPTERS = {"", "none", "false"}
@@ -630,16 +667,21 @@ def _precision_recipe(reading: Reading, found: Setting | None) -> None:
     if text.endswith(("_perf_precision", "get_precision_config")):  # a call, whose argument says it
         text = f"bf16_{reading.text(f'{found.name}.0', f'{found.name}.compute_dtype')}"
         reading.settings.setdefault("grad_reduce_in_fp32", replace(found, value=False))
-    for wide in ("bf16", "fp16"):
-        if text.startswith(wide):
-            reading.settings[wide] = replace(found, value=True)
+    named = next(
+        (wide for wide, start in (("bf16", "bf16"), ("fp16", ("fp16", "16")), ("", "32")) if text.startswith(start)),
+        None,
+    )
+    for wide in ("bf16", "fp16") if named is not None else ():
+        reading.settings[wide] = replace(found, value=wide == named)
     if "fp8" in text:
         recipe = next((recipe for word, recipe in _RECIPES.items() if word in text), "delayed")
         reading.settings |= {"fp8_format": replace(found, value="hybrid"), "fp8_recipe": replace(found, value=recipe)}
+    if "fp8_current_scaling" in text and "first_last_layers_bf16" not in reading.settings:
+        reading.assume("the first and the last layer, which stay in bf16, are predicted in 8 bits", found)
     if "fp4" in text:
         reading.settings["fp4_format"] = replace(found, value="e2m1")
-    if "grad_reduce_in_fp32" not in reading.settings and not text.startswith("fp16"):
-        reading.settings["grad_reduce_in_fp32"] = replace(found, value=True)
+    if "grad_reduce_in_fp32" not in reading.settings:
+        reading.settings["accumulate_allreduce_grads_in_fp32"] = replace(found, value=not text.startswith("fp16"))
     reading.means("precision of the step", found.name)
 
 
@@ -842,8 +884,11 @@ def _read_nemo(reading: Reading) -> None:
     tuned = legacy and any(name.startswith(_TUNED) for name in reading.settings)
     sections = (
         *([_TUNED] if tuned else []), "trainer.strategy.ddp.", "trainer.strategy.", "trainer.plugins.", "model.config.",
-        "data.", "optim.config.", "model.optim.", "model.tokenizer.", "model.", "trainer.",
+        "model.0.", "data.", "optim.config.", "model.optim.", "model.tokenizer.", "model.", "trainer.",
     )  # fmt: skip
+    recipe = reading.get("recipe", "factory", "f")
+    laid_over = ("trainer.strategy.ddp.", "model.config.", "model.0.", "optim.config.")
+    _under_precision(reading, "trainer.plugins", recipe is not None, *laid_over)
     _named(reading, sections, _NEMO)
     _precision_recipe(reading, reading.get("trainer.plugins"))
     nodes, devices = reading.integer("trainer.num_nodes"), reading.integer("trainer.devices")
@@ -851,7 +896,6 @@ def _read_nemo(reading: Reading) -> None:
         reading.option("gpus", nodes * devices, "trainer.num_nodes", "trainer.devices")
     if legacy:
         _read_legacy_nemo(reading)
-    recipe = reading.get("recipe", "factory", "f")
     if recipe is not None:
         _take_nemo_recipe(reading, recipe)
     take_hub_model(reading)
@@ -1065,10 +1109,9 @@ def _read_primus(reading: Reading) -> None:
     _named(reading, (f"{module}.overrides.",), _FIELDS)
     _precision_recipe(reading, reading.get("precision_config"))
     model = reading.get(f"{module}.model")
-    if model is not None and "num_layers" not in reading.settings and not reading.given.get("model"):
+    if model is not None and not {"num_layers", "hidden_size", "num_attention_heads"} <= reading.settings.keys():
         name = re.sub(r"\.ya?ml$", "", str(model.value)).lower().replace("_", "-")
-        own, _ = settled("models", name)
-        reading.option("model", own, model.name)
+        take_model(reading, settled("models", name)[0], model.name)
     reading.means(f"Megatron-{'Bridge' if bridge else 'LM'} under Primus", f"{module}.framework")
     nodes, per_node = reading.integer("NNODES"), reading.integer("GPUS_PER_NODE")
     if per_node:

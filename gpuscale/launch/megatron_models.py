@@ -243,9 +243,12 @@ def read_model(reading: Reading) -> None:
     if gated and multiple:  # FlagScale: as Llama's own, rounded up
         usual = multiple * -(-int(8 * hidden / 3 * (reading.number("hidden_dim_multiplier") or 1)) // multiple)
         reading.means("rounds the MLP's width", "multiple_of", "hidden_dim_multiplier")
+    gated |= reading.flag("quick_geglu")
     ffn = reading.integer("ffn_hidden_size") or usual
     reading.model("ffn", ffn, "ffn_hidden_size")
-    reading.model("gated", gated, "swiglu", "gated_linear_unit", "activation", "bias_gelu_fusion", "squared_relu")
+    reading.model(
+        "gated", gated, "swiglu", "gated_linear_unit", "quick_geglu", "activation", "bias_gelu_fusion", "squared_relu"
+    )
     _read_attention(reading, hidden, heads)
     _read_experts(reading, layers)
     biased = reading.flag("add_bias_linear", "bias", default=True) and not reading.flag("disable_bias_linear")
@@ -304,6 +307,8 @@ BY_NAME = "give the model by name: `model=NAME`"
 
 def _read_attention(reading: Reading, hidden: int, heads: int) -> None:
     if reading.flag("multi_latent_attention"):
+        if reading.get(LATENT["kv_rank"][0]) is None:
+            reading.assume("keys and values of rank 512; some releases of Megatron-LM have 32 where none is stated")
         for key, (name, width) in LATENT.items():
             reading.model(f"latent.{key}", reading.integer(name) or width, name)
         reading.means("latent attention", "multi_latent_attention", "qk_layernorm", "kv_channels")
@@ -314,7 +319,10 @@ def _read_attention(reading: Reading, hidden: int, heads: int) -> None:
     if reading.flag("attention_output_gate"):
         reading.model("output_gate", True, "attention_output_gate")
     _read_window(reading)
-    if (reading.text("experimental_attention_variant") or "") == "dsa":
+    variant = reading.get("experimental_attention_variant")
+    if variant is not None and str(variant.value) != "dsa":
+        reading.refuse(variant, "attention of a variant that is not read from arguments", BY_NAME, settles="model")
+    elif variant is not None:
         for key in ("heads", "head_dim", "top_k"):
             name = {"heads": "dsa_indexer_n_heads", "top_k": "dsa_indexer_topk"}.get(key, f"dsa_indexer_{key}")
             reading.model(f"indexer.{key}", reading.integer(name), name, "experimental_attention_variant")
@@ -324,7 +332,16 @@ def _read_heads(reading: Reading, hidden: int, heads: int) -> None:
     groups = reading.integer("num_query_groups")
     if (reading.text("attention_head_type") or "") == "multiquery":  # BigCode's fork (megatron/arguments.py)
         reading.model("kv_heads", 1, "attention_head_type")
-    asked = reading.flag("group_query_attention", default=groups is not None)
+    found = reading.get("num_query_groups")  # forks call it otherwise, and have no switch
+    plain = reading.tool.name == "megatron-lm" and found is not None and found.last == "num_query_groups"
+    asked = reading.flag("group_query_attention", default=groups is not None and not plain)
+    if plain and not asked and "group_query_attention" not in reading.settings:
+        reading.assume("counts beside --group-query-attention alone, as Megatron-LM has it", "num_query_groups")
+    elif asked and not groups:
+        groups = 1
+        reading.assume(
+            "one head of keys and values, Megatron-LM's default of --num-query-groups", "group_query_attention"
+        )
     if groups and asked and groups != heads:
         reading.model("kv_heads", groups, "num_query_groups", "group_query_attention")
     width = reading.integer("kv_channels")

@@ -17,7 +17,7 @@ from gpuscale.errors import InputError
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.megatron import FP8_RECIPES, FULL_SHARDING, PRECISION_OF
 from gpuscale.launch.megatron_models import Arguments
-from gpuscale.launch.settings import Reading, Setting
+from gpuscale.launch.settings import PRIMUS, Reading, Setting
 from gpuscale.planning.recipes import all_recipes, find_recipe
 from gpuscale.presets.files import known_table, preset_files, read_unchanged
 from gpuscale.presets.models import load_model
@@ -81,6 +81,7 @@ def recipe_arguments(base: Base) -> Arguments:
     found |= {"overlap_grad_reduce": "dp" in parts, "overlap_param_gather": "dp" in parts}
     found |= {"tp_comm_overlap": "tp" in parts, "overlap_moe_expert_parallel_comm": "ep" in parts}
     found |= {"grad_reduce_in_bf16": True} if base.performance else {"accumulate_allreduce_grads_in_fp32": True}
+    found["use_precision_aware_optimizer"] = "moment_dtype" in own
     if "tune" in own:
         found["peft"] = own["tune"]
         found |= {name: own[ours] for ours, name in _OF_ADAPTERS.items() if ours in own}
@@ -166,7 +167,7 @@ def take_model(reading: Reading, model: str, *of: str) -> None:
     """Set the model by name, with what settings change of its shape."""
     if reading.given.get("model") or _whole_model(reading):
         return
-    sections = ("model.", "model.config.")
+    sections = ("model.", "model.config.", f"{PRIMUS}.overrides.")
     stated = [name for name in SHAPE if any(f"{one}{name}" in reading.settings for one in sections)]
     changed = {SHAPE[name]: reading.integer(name, *(f"{one}{name}" for one in sections)) for name in stated}
     own = load_model(model)

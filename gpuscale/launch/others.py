@@ -414,10 +414,10 @@ def _maxtext_table(names: Mapping[str, Setting]) -> str:
 
 def _claims_maxtext(source: Source) -> bool:
     """Whether a source is a configuration of MaxText, or of Primus for MaxText."""
-    table = _maxtext_table(source.settings)
-    named = any(f"{table}{name}" in source.settings for name in ("model_name", "base_emb_dim"))
-    degrees = any(name.startswith((f"{table}ici_", f"{table}dcn_")) for name in source.settings)
-    return f"{table}per_device_batch_size" in source.settings and (named or degrees)
+    named = any(name in source.settings for name in ("model_name", "base_emb_dim"))
+    degrees = any(name.startswith(("ici_", "dcn_")) for name in source.settings)
+    whole = "per_device_batch_size" in source.settings and (named or degrees)
+    return whole or bool(_maxtext_table(source.settings))
 
 
 def _read_maxtext(reading: Reading) -> None:
@@ -623,16 +623,17 @@ PIPELINE = (
 
 def _maxtext_batch(reading: Reading, gpus: int, replicas: int, pieces: int) -> None:
     each = reading.number("per_device_batch_size")
-    steps = pieces * (trainer.count(reading, "gradient_accumulation_steps") or 1)
+    added = trainer.count(reading, "gradient_accumulation_steps") or 1  # batches of all devices, one after another
+    steps = pieces * added
     if each is None:
         if not reading.given.get("gbs"):
             raise InputError("no file states how large batches are", field="gbs", hint="add `gbs=1024`")
         return
-    total = each * gpus
+    total = each * gpus * added
     if total != int(total) or int(total) % (replicas * steps):
         place = reading.get("per_device_batch_size")
         reading.refuse(
-            place, f"{each:g} x {gpus} GPUs do not make whole batches for {replicas} replicas x {steps} steps"
+            place, f"{each:g} x {gpus} GPUs x {added} do not make whole batches for {replicas} replicas x {steps} steps"
         )
     micro = int(total) // replicas // steps
     trainer.read_batch(reading, micro, steps, int(total), "per_device_batch_size")

@@ -38,7 +38,7 @@ def concern(
         touched: tables of which a reader took something, and so knows what is in them.
     """
     name = plain(setting)
-    asked = tool.asks(name)
+    asked = tool.asks(name, value)
     if not is_on(value) or (asked is None and (tool.ignores(name) or tool.notes(name))):
         return None
     if asked is None:
@@ -92,5 +92,5 @@ def unasked(tool: Tool, setting: str, value: Any) -> str:
     parts = name.split(".")
     closed = any(known.closed.search(table) for table in parts[:-1])
     harmless = any(pattern.search(key) for pattern in (*known.harmless, *known.labels) for key in parts)
-    listed = tool.ignores(name) or tool.asks(name)
+    listed = tool.ignores(name) or tool.asks(name, value)
     return "changes no prediction" if listed or closed or harmless or not is_on(value) else UNKNOWN

@@ -158,7 +158,8 @@ class Tool:
     foreign: tuple[str, ...] = ()  #: settings that it does not have, by which programs with its marks are others.
     documents: bool = False  #: its marks are of documents alone, not of commands.
     defaults: Mapping[str, Default] = field(default_factory=dict)  #: what it takes where its files say nothing.
-    asked: Mapping[str, Asked] = field(default_factory=dict)  #: patterns of settings that are not modelled.
+    #: patterns of settings that are not modelled, with `=` and a pattern of values where only these are not.
+    asked: Mapping[str, Asked] = field(default_factory=dict)
     noted: Mapping[str, str] = field(default_factory=dict)  #: of settings that change little -> what is predicted.
     inert: tuple[str, ...] = ()  #: of settings that change neither memory nor time.
     guessed: tuple[str, ...] | None = None  #: options that unlisted names are asked about, by their words; None: all.
@@ -170,9 +171,11 @@ class Tool:
     written: WrittenTable | None = None
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: what programs of one's own call a setting.
 
-    def asks(self, setting: str) -> Asked | None:
-        """Return what a setting does that is not modelled; None where nothing is known."""
-        return next((one for pattern, one in self.asked.items() if _fits(setting, pattern)), None)
+    def asks(self, setting: str, value: Any = None) -> Asked | None:
+        """Return what a setting does that is not modelled; None where nothing is known, or not of this value."""
+        said = "" if value is None else plain(str(value))
+        rows = ((pattern.partition("="), one) for pattern, one in self.asked.items())
+        return next((one for (name, _, of), one in rows if _fits(setting, name) and fnmatchcase(said, of or "*")), None)
 
     def notes(self, setting: str) -> str | None:
         """Return what is predicted where a setting changes little; None where nothing is known."""
