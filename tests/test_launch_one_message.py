@@ -270,17 +270,6 @@ def test_a_script_that_ends_without_its_arguments_asks_for_them(script):
     assert read_launch(script(f"M=''\n{text}{MEGATRON} --bf16"), {"@": "--m x"}).options["gbs"] == 128
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["colossalai run --nproc_per_node 8 train.py --zero_stage 1 --pp_size 2 --batch_size 1",
-     "colossalai run --nproc_per_node 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size 2",
-     "torchrun --nproc_per_node 8 train.py config/gpt2.py --batch_size=12 --gradient_accumulation_steps=5"],
-)  # fmt: skip
-def test_frameworks_that_are_not_known_are_said_to_be(script, command):
-    with pytest.raises(InputError, match="nothing here is of a known framework"):
-        read_launch(script(command))
-
-
 def test_xtuners_configuration_is_named_where_it_is_not_here(script):
     with pytest.raises(InputError, match=r"confs/a\.py, which is not here"):
         read_launch(script("NPROC_PER_NODE=8 xtuner train confs/a.py --deepspeed deepspeed_zero2"))

@@ -98,7 +98,7 @@ def test_a_program_with_names_of_its_own_is_asked_how_it_counts_its_batch(more, 
     assert {name: made.options.get(name) for name in expected} == expected
 
 
-@pytest.mark.parametrize("change", [("max_length: 1024", "image_size: 224"), ("batch_size: 4", "batches: 4")])
+@pytest.mark.parametrize("change", [("max_length: 1024", "image_size: 224")])
 def test_tables_without_a_language_model_and_its_batch_are_of_no_known_program(change, tmp_path):
     (tmp_path / "sft.yaml").write_text((OWN % ("", "false")).replace(*change))
     with pytest.raises(InputError, match="nothing here is of a known framework"):

@@ -410,7 +410,7 @@ def test_a_launcher_whose_options_take_several_values_starts_what_stands_behind_
     with pytest.raises(LackingError, match=r"how long sequences are.* 4 is the batch") as caught:
         read_launch([script(tmp_path, BEAKER + own)])
     assert caught.value.hint is not None and "gbs=32" in caught.value.hint  # 2 nodes of 4 GPUs
-    with pytest.raises(InputError, match=r"no option says what src/moe\.py trains, and it is not here"):
+    with pytest.raises(InputError, match=r"moe\.py job is of no framework"):
         read_launch([script(tmp_path, BEAKER + "src/moe.py job --model.block.name=moe\n")])
 
 

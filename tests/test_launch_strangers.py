@@ -180,11 +180,6 @@ def test_programs_of_other_models_are_not_taken_for_language_models(tmp_path: Pa
         read_launch([script(tmp_path, line)])
 
 
-def test_tensorflow_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="trains with TensorFlow"):
-        read_launch([script(tmp_path, "python3 examples/tensorflow/run_clm.py --model_type gpt2 --output_dir o\n")])
-
-
 SOURCING = """source configs/small.sh
 exec "$PYTHON_BIN" -m torch.distributed.run --standalone --nproc-per-node="${GPUS:-8}" pretrain_gpt.py "${shape[@]}" \\
   --tensor-model-parallel-size 1 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 32000 --bf16
@@ -219,11 +214,99 @@ case "${1:-both}" in first) one;; both) one; two;; esac
         read_launch([f"{path}:2"])
 
 
-def test_a_program_that_is_told_nothing_is_named_and_read_when_it_is_given(tmp_path: Path) -> None:
-    path = script(tmp_path, "deepspeed --num_gpus 4 src/train_ner.py\n")
-    with pytest.raises(InputError, match=r"no option says what src/train_ner\.py trains") as caught:
+KINDS = {
+    "a module of a folder that is not here": (
+        "export TP=4 PP=8\nVPP=${VPP:-2}\nGBS=512; MBS=1; SEQ_LEN=8k\nCOMPUTE_DTYPE=fp8\n"
+        "srun --nodes=16 --gpus-per-node=8 python -m perf.llm.pretrain_mix --max-steps 50\n",
+        "tp=4 pp=8 vpp=2 seq=8192 micro_batch_size=1 gbs=512 precision=fp8 zero=1", {"gpus": 128},
+    ),
+    "a script that is not here": (
+        "MODEL_NAME=llama3\nMODEL_SIZE=8b\nNNODES=2\nGPUS_PER_NODE=8\nbash ./scripts/run_training.sh\n",
+        "model=llama3-8b gpus=16 seq=4096 micro_batch_size=1 gbs=16 precision=bf16 zero=0", {},
+    ),
+    "a command in a variable": (
+        "#SBATCH --nodes 4\n#SBATCH --gpus-per-node 8\nBATCH_SIZE=2\nGRAD_ACC=8\nMODEL=Qwen/Qwen3-8B\n"
+        "srun --ntasks-per-node 1 ${CMD}\n",
+        "model=qwen3-8b micro_batch_size=2 gbs=512 zero=0", {"gpus": 32},
+    ),
+    "YAML that is here": (
+        "torchrun --nproc_per_node 16 main_fsdp2.py sft.yaml --parallel.ep_size 4 --a.grad_accum 2 --a.mbs 3\n",
+        "ep=4 seq=4096 micro_batch_size=3 gbs=96 zero=3 recompute=full tune=lora lora_rank=8 lora_targets=q,v",
+        {"gpus": 16},
+    ),
+    "YAML that is not here": (
+        "torchrun --nproc_per_node 8 train.py conf/zero2.yaml\n", "seq=4096 gbs=8", {"gpus": 8, "zero": 0}),
+    "torchx": (
+        "torchx run -s slurm dist.ddp --script pretrain_moe.py -- --ep 8 --seq_len 8192 --global_batch 256\n",
+        "ep=8 seq=8192 gbs=256", {"gpus": 8},
+    ),
+    "helm": (
+        "helm install train-7b ./chart --set workload.gpus=64 --set workload.tp=4\n", "tp=4 gpus=64 gbs=16", {}),
+    "a container": (
+        'docker run --gpus all -e MODEL=qwen3-8b -e SEQ_LENGTH=2048 img bash -c "cd /app && ./train.sh"\n',
+        "model=qwen3-8b seq=2048 gpus=8", {},
+    ),
+    "a program under mpirun": (
+        "mpirun -np 32 ./train_lm -i d.bin --tensor-parallel 2 --optimizer lion\n", "tp=2 gbs=16 optimizer=lion",
+        {"gpus": 32},
+    ),
+    "make": ("export TP_SIZE=2 MICRO_BATCH=2\nmake train-7b\n", "tp=2 micro_batch_size=2 gbs=8", {"gpus": 8}),
+    "sizes of a model": (
+        "export N_LAYERS=12 D_MODEL=768 N_HEADS=12 VOCAB_SIZE=50304 BLOCK_SIZE=1024\npython -m lm.pretrain --lr 1\n",
+        "gpus=1 seq=1024 model=layers=12", {},
+    ),
+    "a launcher of a framework that is not known": (
+        "colossalai run --nproc_per_node 8 train.py --zero_stage 1 --pp_size 2\n",
+        "pp=2 zero=1 gbs=32", {"gpus": 8},
+    ),
+    "a script of Python under ray": (
+        "ray job submit -- python learn.py --cp_size 2 --max_len 2048 --zero-hpz 1\n", "cp=2 seq=2048", {}),
+    "options of deepspeed alone": ("deepspeed --num_gpus 4 src/train_ner.py\n", "zero=0 gbs=4", {"gpus": 4}),
+}  # fmt: skip
+"""Kind of a script -> it, what it suggests, and what is so with all that is suggested."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_of_no_known_framework_is_asked_for_all_that_decides(kind: str, tmp_path: Path) -> None:
+    text, suggested, also = KINDS[kind]
+    yaml = "adapter: {lora_r: 8}\ndata: {cutoff_len: 4096}\nparallel: {fsdp_modules: [a], recompute: true}\n"
+    if kind == "YAML that is here":
+        script(tmp_path, yaml, "sft.yaml")
+    path = script(tmp_path, text)
+    with pytest.raises(
+        LackingError, match=r"of no framework that is known here|configured in conf/zero2\.yaml"
+    ) as caught:
         read_launch([path])
-    assert caught.value.hint == "give it too: `launch_files=src/train_ner.py`"
+    assert [one for one in suggested.split() if f"`{one}" not in asked(caught.value)] == []
+    job = read_launch([path], {"*": "suggested"}, {} if "model=" in suggested else {"model": "mixtral-8x7b"})
+    found = {**job.options, **job.layout}
+    told = dict(one.split("=", 1) for one in suggested.split() if not one.startswith("model=layers"))
+    assert {name: str(found[name]) for name in told} == told
+    assert {name: found[name] for name in also} == also
+    assert any("none of its defaults" in one.meaning for one in job.assumed)
+
+
+def test_a_program_that_is_not_here_is_named(tmp_path: Path) -> None:
+    path = script(tmp_path, "deepspeed --num_gpus 4 src/train_ner.py\n")
+    with pytest.raises(LackingError, match=r"deepspeed train_ner\.py is of no framework") as caught:
+        read_launch([path])
+    assert asked(caught.value).startswith("give it too: `launch_files=src/train_ner.py`, or give `model=NAME`, ")
+
+
+@pytest.mark.parametrize(
+    ("line", "does"),
+    [
+        ("torchrun --nproc_per_node 8 evaluate_lm.py --batch_size 4 --tp 2", "evaluates"),
+        ("python -m vllm.entrypoints.api_server --model Qwen/Qwen3-8B --tensor-parallel-size 4", "serves"),
+        ("python scripts/preprocess_data.py --seq_len 4096 --workers 8", "prepares"),
+        ("torchrun --nproc_per_node 8 train_imagenet.py --batch-size 4 --tp 2", "images"),
+        ("accelerate launch train_dreambooth.py --lr 1", "images"),
+        ("python -m tensorflow_models.lm.train --batch_size 8 --seq_len 128", "TensorFlow"),
+    ],
+)
+def test_what_is_no_training_of_a_language_model_says_why(line: str, does: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"nothing here is of a known framework .*{does}"):
+        read_launch([script(tmp_path, f"pip install x\n{line}\n")])
 
 
 def test_gpus_that_a_command_counts_are_asked_for_beside_the_rest(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import lcm, prod
+from os.path import normpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from gpuscale.files import printable, read_text
 from gpuscale.launch.hardware import USUAL_NODE, machines_of
 from gpuscale.launch.launchers import MISSING, gpus_per_node
 from gpuscale.launch.own_files import BATCHES, is_called
-from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said, digits, way_to
+from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said, Suggestion, digits, way_to
 from gpuscale.launch.sources import Launch
 from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.presets.models import load_model
@@ -69,13 +70,6 @@ PROBES = {
     "lora_targets": "all-linear",
 }
 """Option -> a value with which reading goes on where nothing is suggested; 1 for others."""
-
-
-class Suggestion(NamedTuple):
-    """A value for something that is missing, and what speaks for it."""
-
-    value: str
-    why: str
 
 
 class Lack(NamedTuple):
@@ -145,11 +139,16 @@ def asked_for(
     )
     first, *more = (lack.error for lack in lacks)
     whole = all(lack.suggested for lack in lacks)
+    lead = f"{printable(first.lead)}, and " if first.lead else ""
+    files = ", ".join(f"`launch_files={printable(name)[:100]}`" for name in first.lost)
+    rest = [name for name in unread if name not in map(normpath, first.lost)]
+    either = f"give {'it' if len(first.lost) == 1 else 'them'} too: {files}, or " if files else ""
     if not more:
         suggested = lacks[0].suggested
         hint = f"{first.hint or ''}" + (f"; `assume` takes {lacks[0].way}" if suggested else "")
-        hint = hint.removeprefix("; ") + _or_files(unread, cut)
-        made = LackingError(first.message, first.name, place=first.place, hint=hint.removeprefix("; ") or None)
+        hint = hint.removeprefix("; ") + _or_files(rest, cut)
+        told = f"{either}{hint.removeprefix('; ')}" or None
+        made = LackingError(f"{lead}{first.message}", first.name, place=first.place, hint=told)
         made.setting = first.setting
         return made
     said, message = "no file states ", first.message
@@ -157,10 +156,12 @@ def asked_for(
         again = error.message.startswith(said) and said in message.rpartition("; ")[2]
         more_said = f", {error.message.removeprefix(said)}" if again else f"; {_placed(error)}"
         message += more_said if _placed(error) not in {_placed(first), *message.split("; ")} else ""
-    hint = f"give {', '.join(lack.way for lack in lacks)}" + ("; `assume` takes what is suggested" if whole else "")
+    hint = f"{either}give {', '.join(lack.way for lack in lacks)}" + (
+        "; `assume` takes what is suggested" if whole else ""
+    )
     if script is not None and sum(lack.error.name.isdecimal() for lack in lacks) > 1:
         hint += _usage(script)
-    return LackingError(message, first.name, place=first.place, hint=hint + _or_files(unread, cut))
+    return LackingError(f"{lead}{message}", first.name, place=first.place, hint=hint + _or_files(rest, cut))
 
 
 def _usage(script: Path) -> str:
@@ -322,7 +323,8 @@ def _for_model(launch: Launch, message: str) -> Suggestion | None:
     for text, where in _mentions(launch, MODEL_SAID):
         if (named is not None and text not in named[1]) or "tokenizer" in where.lower() or _OF_DATA.search(where):
             continue
-        for name in (text, text.replace("_", "-"), re.sub(r"[ _]", "-", text.lower())):
+        plain = re.sub(r"[ _]", "-", text.lower())
+        for name in (text, text.replace("_", "-"), plain, re.sub(r"(?<=[a-z]\d)(?=\d-)", ".", plain)):
             try:
                 return Suggestion(load_model(name.strip()).name, where)
             except InputError:

@@ -55,10 +55,6 @@ _LAUNCHING = re.compile(
     r"\s*(?:\w+=\S+\s+)*(?:(?:cd|source|export|conda|\.)\s[^\n]*?(?:&&|;)\s*)*(?:torchrun|deepspeed|accelerate|python[\d.]*|srun)\s"
 )
 """A text that is a command which launches something."""
-_COUNTS = re.compile(
-    r"(?:TOTAL_|NUM_|N_?)?GPUS?|NUM_GPUS|WORLD_SIZE|(?:NUM_|N_?)?NODES|(?:NUM_)?GPUS_PER_NODE|NPROC_PER_NODE|N_GPUS_PER_NODE"
-)
-"""Variables of scripts that count what a job runs on."""
 _VARIABLE = re.compile(r'"([A-Z][A-Z0-9_]{0,99})" *: *"([^"{}]{0,200})"')
 """A variable in the JSON of an environment."""
 
@@ -190,7 +186,7 @@ class Commands:
             words = _after_hosts(fields[1:], own.remote)
             self._text(joined(words, " ") if words else read, state, environment)
             return
-        before = dict(self.launcher)
+        before, called = dict(self.launcher), fields[:1]
         fields = self._options([fields[0], *fields[1 + words_of_it :]], name, state)
         if own.script:
             self.submitted = {key: one for key, one in self.launcher.items() if before.get(key) is not one}
@@ -205,8 +201,10 @@ class Commands:
             self._text(fields[0], state, environment)
         elif fields and own.script and not _starts(fields[0].text):
             self._shell(state, fields, environment, read)
-        else:
+        elif fields:
             self._started(state, fields, environment, read)
+        else:  # `srun ${CMD}`
+            self._program(state, [], called, environment, passed=True)
 
     def _other(self, state: State, fields: list[Traced], environment: dict[str, Traced], read: Traced | None) -> None:
         """Take a command of no kind that is known: a script, or a program with at least two options."""
@@ -218,10 +216,9 @@ class Commands:
             self._text(text, state, environment)
         elif read is not None and re.search(r"\b(torchrun|python3?|deepspeed|srun)\b", read.text):
             self._text(read, state, environment)
-        elif not _FLAG.match(fields[0].text) and sum(
-            bool(_FLAG.match(field.text) or _DOTTED.match(field.text)) for field in fields
-        ) >= 2:  # fmt: skip
-            self._program(state, [], fields, environment)
+        elif not _FLAG.match(fields[0].text):
+            told = sum(bool(_FLAG.match(field.text) or _DOTTED.match(field.text)) for field in fields)
+            self._program(state, [], fields, environment, passed=told < 2)
 
     def _text(self, text: Traced | None, state: State, environment: dict[str, Traced]) -> None:
         if text is None:
@@ -269,6 +266,8 @@ class Commands:
         following = next((at for at in range(1, len(fields)) if _starts(fields[at].text)), None)
         if following is not None:
             self._started(state, fields[following:], environment, None)
+        else:
+            self._program(state, [], fields, environment, passed=True)
 
     def _script(self, name: str, state: State) -> Path | Traced | None:
         """Return a script that is here, or that the script wrote."""
@@ -349,8 +348,11 @@ class Commands:
         if named and slots:
             self.launcher["slots"] = replace(named, name="slots", value=str(sum(map(int, slots))), span=None)
 
-    def _program(self, state: State, before: list[Traced], rest: list[Traced], environment: dict[str, Traced]) -> None:
-        """Keep what is launched."""
+    def _program(
+        self, state: State, before: list[Traced], rest: list[Traced], environment: dict[str, Traced], *,
+        passed: bool = False,
+    ) -> None:  # fmt: skip
+        """Keep what is launched, apart where nothing says that it is a program that trains."""
         words: list[Traced] = []
         while rest and (rest[0].text == "-m" or not (_FLAG.match(rest[0].text) or _OVERRIDE.match(rest[0].text))):
             words.append(rest[0])
@@ -370,13 +372,12 @@ class Commands:
         seen |= {name: self._variable(name, state, value) for name, value in environment.items()}
         program = tuple(word.text for word in [*before, *words])
         launcher = dict(self.launcher)
-        counts = {
-            name: self._variable(name, state, None) for name in sorted(state.variables) if _COUNTS.fullmatch(name)
-        }
-        source = Source(file, "command", settings, program, launcher, seen, (), tuple(ignored), counts)
+        variables = {name: self._variable(name, state, None) for name in sorted(state.variables)}
+        source = Source(file, "command", settings, program, launcher, seen, (), tuple(ignored), variables, passed)
         texts, where = dict(state.texts), self.shell.where(state)
         own_line = own_line if own_file == file else line
-        self.found.append(Command(source, line, texts, where, tuple(self.shell.followed), own_line))
+        kept = self.shell.passed if passed else self.found
+        kept.append(Command(source, line, texts, where, tuple(self.shell.followed), own_line))
 
     def settings(self, fields: Sequence[Traced], state: State) -> Iterator[Setting]:
         """Yield the options of a program: `--a 1`, `--a=1`, `--a 1 2`, `--a`, `-a 1` and `a.b=c`.

@@ -43,7 +43,7 @@ def gpus_of(reading: Reading, needed: str = "") -> int | None:
     """
     if reading.given.get("gpus") is not None:
         return int(reading.given["gpus"])
-    found = _launched(reading)
+    found = counted(reading)
     if found is None and needed:
         message = f"{needed} follows from the number of GPUs, which no file states"
         raise LackingError(message, "gpus")
@@ -54,7 +54,7 @@ def take_gpus(reading: Reading) -> None:
     """Set the GPUs where the launcher's options say them, and no other setting has."""
     given = reading.given.get("gpus") is not None
     try:
-        found = _launched(reading) if "gpus" not in reading.options else None
+        found = counted(reading) if "gpus" not in reading.options else None
     except InputError:
         if not given:
             raise
@@ -68,7 +68,7 @@ def take_gpus(reading: Reading) -> None:
             reading.assume(found.beside, found.stated[0])
 
 
-def _launched(reading: Reading) -> Launched | None:
+def counted(reading: Reading) -> Launched | None:
     """Return the GPUs that the options of the launcher mean; None where they do not say.
 
     Raises:
@@ -252,7 +252,7 @@ def _allocated(reading: Reading) -> Launched | None:
 
 def _variables(reading: Reading) -> Launched | None:
     """Variables of the script that nothing hands on (`NUM_GPUS=64`), or settings of a document of one's own."""
-    counts = {name: one for source in reading.sources for name, one in source.counts.items()}
+    counts = {name: one for source in reading.sources for name, one in source.variables.items()}
     documents = [source.settings for source in reading.sources if source.kind in {"yaml", "toml", "json"}]
     stated = {name.rpartition(".")[2].upper(): one for settings in documents for name, one in settings.items()
               if not any(map(words().closed.search, name.lower().split(".")[:-1]))}  # fmt: skip

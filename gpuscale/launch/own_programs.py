@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import InputError
@@ -66,20 +65,6 @@ def claims(source: Source) -> bool:
     return bool(starts) and source.kind == "command" and not configured and _is_own(source) and any(
         one in named for one in _ESSENTIAL
     ) and not any(ELSEWHERE.search(name) for name in source.settings)  # fmt: skip
-
-
-def refuse_silent(place: str, source: Source, files: Iterable[Path]) -> None:
-    """Refuse a command none of whose options says what is trained, and whose program is not here.
-
-    Raises:
-        InputError: it is such a one; the message names the file.
-    """
-    script = next((word for word in source.program if word.endswith(".py")), "") if source.kind == "command" else ""
-    trains = source.program[:1] and (source.program[0] in STARTERS or TRAINING.search(Path(script).name))
-    told = _named(source.settings).keys() & set(_ESSENTIAL) or any(map(ELSEWHERE.search, source.settings))
-    if script and trains and not told and Path(script).name not in {path.name for path in files}:
-        message = f"no option says what {printable(script)[:100]} trains, and it is not here"
-        raise InputError(message, place=place, hint=f"give it too: `launch_files={printable(script)[:100]}`")
 
 
 def take(reading: Reading, tool: Tool) -> Tool:

@@ -13,7 +13,7 @@ from typing import Any
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, shown
 from gpuscale.files import printable, reads
-from gpuscale.launch import own_programs, trainer_scripts
+from gpuscale.launch import own_programs, strangers, trainer_scripts
 from gpuscale.launch.asking import (
     GPUS_SAID,
     MAX_LACKS,
@@ -35,6 +35,7 @@ from gpuscale.launch.unread import IGNORED
 from gpuscale.launch.writing import Target
 from gpuscale.planning.planfile import replaced
 from gpuscale.presets.models import load_model
+from gpuscale.presets.tools import STRANGER
 from gpuscale.presets.towers import BACKBONE, FROZEN, FROZEN_TOWERS, LANGUAGE, NOT_TRAINED, TRAINED
 from gpuscale.request import JobOptions, Layout, declared, read
 
@@ -162,8 +163,8 @@ def _read(
             place = ", ".join(map(str, launch_files))[:300]
             raise InputError("it contains no training command", place=place, hint=f"supported: {titles}")
         launch, target = _one(list(_claimed(found)), found)
-        if target.name not in KNOWN_CONFIGURATIONS:
-            _refuse_missing([launch])
+        if launch.missing and target.name not in KNOWN_CONFIGURATIONS:  # so nothing of it is known
+            target = strangers.TARGET._replace(frameworks=target.frameworks)
         reading = Reading(launch.sources, given, ignored)
         return _job(launch, target, reading)
     except LackingError as caught:
@@ -172,7 +173,7 @@ def _read(
         lone |= error.name == "get_world_size" and reading is not None
         if lone and launch is not None and reading is not None and gpus_of(reading) is None:
             error = lacking("gpus", launch.place, _hint_gpus(launch, reading.layout))  # from which the batch may follow
-        error.suggested = suggestion(error, launch, reading, guessed)
+        error.suggested = error.suggested or suggestion(error, launch, reading, guessed)
         if error.place is None and launch is not None:
             error.place = launch.place
         raise error from None
@@ -186,9 +187,13 @@ def _job(launch: Launch, target: Target, reading: Reading) -> LaunchJob:
         InputError: as `read_launch`.
     """
     try:
-        _refuse_frozen(reading)
+        if target.name != STRANGER:
+            _refuse_frozen(reading)
         target.read(reading)
     except LackingError as error:
+        if target.name == STRANGER:
+            error.lead, error.lost = _unread(launch)
+            raise
         if error.name != "gpus" or error.likely:
             raise
         way = _hint_gpus(launch, reading.layout)
@@ -203,6 +208,9 @@ def _job(launch: Launch, target: Target, reading: Reading) -> LaunchJob:
             raise
         hint = f"add `model=NAME`{nearly(launch, MODEL_SAID)}" if error.field == "model" else error.hint
         raise LackingError(error.message, str(error.field), place=launch.place, hint=hint) from None
+    if target.name == STRANGER:
+        profile = "what is not given is as the profile of the framework has it, and `framework` names another"
+        reading.assume(f"{_unread(launch)[0]}: none of its settings is read, none of its defaults known; {profile}")
     _take_towers(reading)
     take_gpus(reading)
     reading.options.setdefault("framework", target.frameworks[0])
@@ -313,8 +321,13 @@ def _claimed(found: Sequence[Launch]) -> Iterator[tuple[Launch, Target]]:
             some = True
             yield launch, target
     for launch in () if some else found:
-        if not launch.missing and _trains(launch) and own_programs.claims(launch.sources[-1]):
+        own = not launch.missing and _trains(launch) and own_programs.claims(launch.sources[-1])
+        if own and not strangers.does_other(launch.sources[-1]):
+            some = True
             yield launch, known["deepspeed" if launch.sources[-1].program[0] == "deepspeed" else "accelerate"]
+    for launch in () if some else found:
+        if strangers.trains(launch.sources):
+            yield launch, strangers.TARGET
 
 
 _OF_DATA = re.compile(r"dataset|(output|logging)_dir|run_name")
@@ -328,18 +341,22 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
         InputError: none, or several that differ.
     """
     if not claimed:
-        _refuse_missing(found)
-        raise _unknown(found)
+        lost = next((launch.missing for launch in found if launch.missing), ())
+        raise missing_configuration(lost) if lost else _unknown(found)
     trainings = [one for one in claimed if _trains(one[0])]
     scripts = [one for one in trainings if any(map(trainer_scripts.claims, one[0].sources))]
     different: dict[tuple[Any, ...], tuple[Launch, Target]] = {}
     for launch, target in reversed(scripts or trainings or claimed):
         groups = (group for source in launch.sources for group in (source.settings, source.launcher))
-        content = tuple(
-            (name, str(one.value))
-            for group in groups
-            for name, one in sorted(group.items())
-            if not (scripts and _OF_DATA.search(name))
+        content = (
+            tuple(
+                (name, str(one.value))
+                for group in groups
+                for name, one in sorted(group.items())
+                if not (scripts and _OF_DATA.search(name))
+            )
+            if target.name != STRANGER
+            else strangers.content(launch.sources)
         )
         different[content] = (launch, target)
     if len(different) == 1:
@@ -364,15 +381,17 @@ KNOWN_CONFIGURATIONS = ("maxtext",)
 """Targets whose files repeat what is known of the framework (MaxText's base.yml)."""
 
 
-def _refuse_missing(found: Sequence[Launch]) -> None:
-    """Refuse a command whose configuration is a file that is not here.
-
-    Raises:
-        InputError: it is; the message names the file.
-    """
-    lost = next((launch.missing for launch in found if launch.missing), ())
-    if lost:
-        raise missing_configuration(lost)
+def _unread(launch: Launch) -> tuple[str, tuple[str, ...]]:
+    """Say what of a job is of no framework that is known, or not here; return it with the files that would help."""
+    if launch.missing:
+        return missing_configuration(launch.missing).message, tuple(said.text for said in launch.missing)
+    last = launch.sources[-1]
+    what = printable(
+        " ".join(Path(word).name for word in last.program[:6] if word != "--")[:80] or Path(last.file).name
+    )
+    scripts = [word for word in last.program if re.search(r"\.(py|sh)$", word)][:3]
+    lost = tuple(word for word in scripts if Path(word).name not in {path.name for path in launch.files})
+    return f"{what} is of no framework that is known here", lost
 
 
 def _by_line(place: str) -> tuple[str, int]:
@@ -395,20 +414,16 @@ def _differs(launch: Launch, first: Launch) -> str:
 def _unknown(found: Sequence[Launch]) -> InputError:
     """Say what was recognised in files of no framework that is known."""
     titles = ", ".join(target.title for target in targets().values())
-    words = " ".join(word for launch in found for word in launch.sources[-1].program)
-    if "tensorflow" in words:
-        return InputError("it trains with TensorFlow", place=found[0].place, hint=f"PyTorch and JAX are read: {titles}")
-    for launch in (one for one in found if len(one.sources) == 1):
-        own_programs.refuse_silent(launch.place, launch.sources[-1], launch.files)
-    parts = []
+    parts, other = [], False
     for launch in found[:4]:
         last = launch.sources[-1]
         names = ", ".join(list(last.settings)[:5])
         what = " ".join(last.program)[:60] or f"{last.kind} with {names or 'no settings'}"
-        parts.append(f"{launch.place}: {what}")
-    return InputError(
-        f"nothing here is of a known framework ({printable('; '.join(parts))})", hint=f"supported: {titles}"
-    )
+        does = next(filter(None, map(strangers.does_other, launch.sources)), "")
+        parts.append(f"{launch.place}: {what}{f', which {does}' if does else ''}")
+        other |= bool(does)
+    hint = "training of language models with PyTorch or JAX is predicted" if other else f"supported: {titles}"
+    return InputError(f"nothing here is of a known framework ({printable('; '.join(parts))})", hint=hint)
 
 
 # --- what is not a language model in training

@@ -12,7 +12,7 @@ from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
 from gpuscale.launch.unread import IGNORED, UNKNOWN, concern, ignores, is_on, tables_of, unasked
-from gpuscale.presets.tools import COMMON, Asked, Tool, load_tool
+from gpuscale.presets.tools import COMMON, STRANGER, Asked, Tool, load_tool
 from gpuscale.request import JobOptions, Layout, declared
 from gpuscale.rules.rule import Option
 
@@ -98,8 +98,8 @@ class Source:
     environment: Settings = field(default_factory=dict)  #: variables that the program sees.
     assumed: tuple[Said, ...] = ()  #: what had to be taken as usual to read it: defaults of variables.
     ignored: tuple[Said, ...] = ()  #: settings that others of the same name replace.
-    #: variables of a script that count GPUs and nodes, whether the program sees them or not.
-    counts: Settings = field(default_factory=dict)
+    variables: Settings = field(default_factory=dict)  #: those of a script, whether the program sees them or not.
+    passed: bool = False  #: whether nothing says of a command that it is a program which trains.
 
     @property
     def called(self) -> str:
@@ -144,6 +144,13 @@ class LaunchJob:
         return min(found, key=_by_place, default=None)
 
 
+class Suggestion(NamedTuple):
+    """A value for something that is missing, and what speaks for it."""
+
+    value: str
+    why: str
+
+
 class LackingError(InputError):
     """Something is needed that no file states.
 
@@ -156,11 +163,14 @@ class LackingError(InputError):
         of: the setting that hangs on the variable.
         suggested: a value with what speaks for it, once it was looked for.
         setting: what cannot be as long as it is missing, if anything.
+        lead: what is said once before all that is missing.
+        lost: files, not here, that may state it.
     """
 
-    suggested: Any = None
+    suggested: Suggestion | None = None
+    lost: tuple[str, ...] = ()
     setting: Setting | None = None
-    answer, way = "", ""
+    answer, way, lead = "", "", ""
 
     def __init__(
         self, message: str, name: str, *, variable: bool = False, likely: Iterable[str] = (), of: str = "", **where: Any
@@ -646,6 +656,8 @@ class Reading:
         """Say why a setting has no meaning: of one that is not known with the tables that it stands in."""
         if id(one) in self._read:
             return said_of(one, "says nothing more")
+        if self.tool.name == STRANGER:
+            return said_of(one, "not read: its program is of no framework that is known here")
         why = unasked(self.tool, one.name, one.value)
         whole = why == UNKNOWN and "." in one.name and one.name not in one.text and not one.file.endswith(".py")
         return said_of(replace(one, text=f"{one.name}: {one.text}") if whole else one, why)

@@ -31,7 +31,7 @@ class Outputs(Words):
     """Knows what is printed, written and read."""
 
     def _kept(self) -> list[list[Any]]:
-        return [self.launched, self._aside, self.ends, self.missing]
+        return [self.launched, self._aside, self.ends, self.missing, self.passed]
 
     def _marked(self) -> list[int]:
         return [len(kept) for kept in self._kept()]

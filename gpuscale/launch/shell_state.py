@@ -265,6 +265,7 @@ class Following(ABC):
             of what the expressions hang on.
         unfollowed: where files are changed in ways that are not followed.
         launched: what commands launch, kept by who takes them; a loop drops what a turn that does not count launched.
+        passed: other commands, kept in the same way.
     """
 
     def __init__(
@@ -285,6 +286,7 @@ class Following(ABC):
         self.computed: set[str] = set()
         self.unfollowed: list[int] = []
         self.launched: list[Any] = []
+        self.passed: list[Any] = []
         self.origins: dict[str, str] = {}
         self.path = Path()
         self.steps = self.characters = self.depth = 0

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.files import is_file, is_folder, printable
+from gpuscale.launch import own_programs, strangers
 from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated, tree
 from gpuscale.launch.dumps import dumped_arguments
@@ -202,6 +203,11 @@ class _Reader:
         shell, known_ones = reader.shell, targets().values()
         if commands and not commands[0].source.program:  # options alone
             commands = [one for one in commands if any(target.claims(one.source) for target in known_ones)]
+        if not any(strangers.may_train(one.source) for one in commands) and not shell.ends:
+            passed = [one for one in shell.passed if strangers.may_train(one.source)]
+            if not passed and own_programs.TRAINING.search(f"{path.absolute().parent.name}/{path.name}"):
+                passed = [one for one in shell.passed if not strangers.sets_up(one.source)][-1:]
+            commands += _told_apart(passed)
         if not commands:
             _refuse_nothing(shell)
         taken = tuple(

@@ -203,6 +203,8 @@ def _files() -> dict[str, Path]:
 
 
 COMMON = "common"
+STRANGER = "stranger"
+"""The tool that programs of no known framework are of."""
 
 
 @dataclass(frozen=True)
