@@ -294,3 +294,11 @@ def test_a_program_that_is_not_here_says_its_model_and_how_it_shards(tmp_path, s
     assert f"`model={line}`" in caught.value.hint
     made = read_launch([tmp_path / "run.sh"], {}, {"model": line, "precision": "bf16", "gbs": 16})
     assert (made.layout["zero"], made.options["seq"], made.layout["micro_batch_size"]) == (zero, 1024, 2)
+
+
+def test_a_word_of_sharding_that_no_one_knows_is_no_fsdp(tmp_path):
+    run = "torchrun --nproc_per_node=8 own/train.py --model_name llama3-8b --seq_len 512 --batch_size 2 --bf16 "
+    (tmp_path / "run.sh").write_text(f"{run}--sharding_strategy=spread\n")
+    with pytest.raises(LackingError, match="how the job is sharded"):
+        read_launch([tmp_path / "run.sh"], {}, {"gbs": 16})
+    assert read_launch([tmp_path / "run.sh"], {}, {"gbs": 16, "zero": 2}).layout["zero"] == 2

@@ -743,6 +743,13 @@ def test_olmo_cookbook_makes_an_experiment_of_few_settings(tmp_path, more, expec
     assert_has(job(tmp_path, a__yaml=COOKBOOK | more), **usual | {"compile": "on", "optimizer": "adamw"} | expected)
 
 
+@pytest.mark.parametrize(("given", "gpus"), [({}, 16), ({"gpus": 32}, None)])
+def test_nodes_of_olmo_core_have_eight_gpus_where_none_says_how_many(tmp_path, given, gpus):
+    made = job(tmp_path, given, a__yaml=COOKBOOK | {"gpus": "null"})
+    assert made.options.get("gpus") == gpus
+    assert any(one.meaning == "nodes of 8 GPUs" for one in made.assumed) == (not given)
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("olmo2_32B", "olmo2-32b"), ("llama3_8B", "llama3-8b"), ("qwen3_8B", "qwen3-8b"), ("llama2_70B", "llama2-70b")],

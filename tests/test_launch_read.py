@@ -10,6 +10,10 @@ from command import gpuscale
 
 from gpuscale import InputError, estimate_launch, read_launch
 from gpuscale.cli.options import arguments
+from gpuscale.launch.settings import LaunchJob, Said
+from gpuscale.launch.unread import UNKNOWN
+from gpuscale.render.console import show
+from gpuscale.render.launch import launch_job_document
 
 DATA = Path(__file__).parent / "data" / "launch"
 ARRAYS = DATA / "megatron_arrays.sh"
@@ -409,10 +413,51 @@ def test_text_answers_name_what_was_read(tmp_path):
     ran = gpuscale("estimate", "--from", str(script(tmp_path, more="--lr 1")), "--improve")
     assert ran.code == 0
     assert "understood" in ran.out
-    assert "no effect on the prediction: `-v` lists them" in ran.out
+    assert "no effect on the prediction. `-v` lists all" in ran.out
     told = gpuscale("estimate", "--from", str(script(tmp_path, more="--lr 1")), "--verbose").out
-    assert "lists them" not in told
+    assert "lists all" not in told
     assert re.search(r"^--lr 1 +\d+ ", told, re.MULTILINE)
+
+
+def _said(count, meaning="m", file="a.sh"):
+    return tuple(Said(file, at, f"--s{at}", meaning) for at in range(1, count + 1))
+
+
+@pytest.mark.parametrize(("count", "of_model", "shown"), [(12, 2, 12), (13, 1, 13), (13, 2, 12), (13, 3, 11)])
+def test_many_settings_of_a_model_are_one_row(count, of_model, shown, capsys):
+    settings = _said(count)
+    keys = {one: (f"k{at // 2} = 1",) for at, one in enumerate(settings[:of_model])}
+    show(launch_job_document(LaunchJob("t", {"gpus": 8}, {"tp": 1}, settings, (), (), of_model=keys)))
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.endswith(" m") or "model: " in line]) == shown
+    together = {12: "2 settings  1     model: k0 = 1", 11: "3 settings  1     model: k0 = 1; k1 = 1"}
+    assert [line for line in lines if "model: " in line] == ([together[shown]] if shown < count and count > 12 else [])
+
+
+@pytest.mark.parametrize(
+    ("ignored", "text"),
+    [
+        (_said(1), "1 setting has no effect on the prediction. `-v` lists all."),
+        (_said(2), "2 settings have no effect on the prediction. `-v` lists all."),
+        (_said(1, UNKNOWN), "Not known, and taken to change nothing: --s1 (line 1). `-v` lists all."),
+        (_said(2) + _said(13, UNKNOWN), "--s12 (line 12), 1 more. 2 settings have no effect"),
+        ((Said("a.sh", 1, "--" + "x" * 39, UNKNOWN),), "--" + "x" * 38 + " (line 1)"),
+    ],
+)
+def test_what_is_left_out_is_counted_and_what_is_not_known_is_named(ignored, text, capsys):
+    show(launch_job_document(LaunchJob("t", {"gpus": 8}, {"tp": 1}, (), ignored, ())))
+    out = " ".join(capsys.readouterr().out.split())
+    assert text in out
+    assert "--s13" not in out
+
+
+def test_places_name_their_file_where_there_are_several(capsys):
+    several = (*_said(1), *_said(1, file="b/c.yaml"), Said("", 0, "", "x"))
+    show(launch_job_document(LaunchJob("t", {"gpus": 8, "model": ""}, {"tp": 1}, several, (), _said(1))))
+    verdict, *lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert verdict == ["t:", "tp=1,", "gpus=8"]
+    assert [line for line in lines if line[0] in {"--s1", "-"}] == [
+        ["--s1", "a.sh:1", "m"], ["--s1", "c.yaml:1", "m"], ["-", "x"], ["--s1", "1", "m"]]  # fmt: skip
 
 
 def test_an_improvement_takes_out_what_it_excludes():

@@ -181,7 +181,7 @@ def test_a_larger_shard_never_needs_more():
 
 @pytest.mark.parametrize(
     ("zero", "shard", "alone", "held"),
-    [(0, 1, False, 0), (0, 1, True, 0), (2, 1, False, 0), (2, 1, True, 1), (2, 2, False, 1), (2, 2, True, 1)],
+    [(0, 1, False, 0), (0, 1, True, 0), (2, 1, False, 0), (2, 1, True, 1), (1, 2, False, 1), (2, 2, True, 1)],
 )
 def test_a_shard_of_one_needs_no_buffers_unless_the_framework_goes_about_as_if_it_had_more(zero, shard, alone, held):
     """The bucket of 2 x 4e8 bytes of Qwen's ds_config_zero2.json, and 4 bytes per parameter whole and 2 of a shard."""

@@ -231,12 +231,12 @@ def _launch_blocks(job: LaunchJob, *, verbose: bool = False) -> tuple[Part, ...]
 
 def _left_out(ignored: Sequence[Said]) -> str:
     unknown = [one for one in ignored if one.meaning == UNKNOWN]
-    names = ", ".join(f"{one.text[:MAX_NAME]} (line {one.line})" for one in unknown[:FEW])
-    more = ", ..." if len(unknown) > FEW else ""
-    several = plural(len(ignored) - len(unknown), "setting")
-    told = f"Not known, and taken to change nothing: {names}{more}. " if unknown else ""
-    verb = "has" if len(ignored) - len(unknown) == 1 else "have"
-    return f"{told}{several} {verb} no effect on the prediction: `-v` lists them."
+    named = [f"{one.text[:MAX_NAME]} (line {one.line})" for one in unknown[:FEW]]
+    named += [f"{len(unknown) - FEW} more"] * (len(unknown) > FEW)
+    known = len(ignored) - len(unknown)
+    said = [f"Not known, and taken to change nothing: {', '.join(named)}."] * bool(unknown)
+    said += [f"{plural(known, 'setting')} {'has' if known == 1 else 'have'} no effect on the prediction."] * bool(known)
+    return " ".join([*said, "`-v` lists all."])
 
 
 def _table(said: Sequence[Said], title: str) -> Part:
