@@ -35,6 +35,7 @@ base_command_batch.sh                     |   32  4  - - - 1   64 2048 bf16 0 dg
 batch_by_tokens.sh                        |   32  4  - - - 2 1024 4096 bf16 0
 bridge.sbatch                             |   32  2  - 2 - 1  256 8192 bf16 -
 by_host.sh                                |   16  2  2 - - 1   64 2048 bf16 0
+checked_arguments.sh NODES=2 1=plain      |   16  -  - - - 1   64 2048 bf16 0
 choose_cluster.sh                         |   64  8  - - - 1   64 2048 bf16 0
 choose_cluster.sh @=perlmutter            |   64  4  - - - 1   64 2048 bf16 0
 composer.sh                               |   16  -  - - - 1   64 2048 bf16 0
@@ -128,7 +129,8 @@ def test_there_are_sixty_kinds_and_each_is_in_the_table():
     ("name", "asked", "hint"),
     [
         ("many_arguments.sh", "the variable 2 decides on HIDDEN_SIZE", "`var=2=7B` (the first choice; or 72B)"),
-        ("getopts.sh", "ends here before any command", "MODEL"),
+        ("getopts.sh", "the variable MODEL has to be given", "`assume` takes `var=MODEL=small`"),
+        ("checked_arguments.sh", "the variable NODES has to be given", "`var=1=plain` (the first choice; or sharded)"),
         ("partial_arguments.sh", "the variable 1 decides on A, H, L", "small, big"),
         ("main_at_the_end.sh", "the variable 2 has to be given", "`var=1=1` (one node), `var=2=1` (nothing split)"),
         ("long_options.sh", "the variable 1 is an argument of the script", "`assume` takes `var=1=256`"),
@@ -140,8 +142,7 @@ def test_arguments_that_a_kind_needs_are_asked_for_and_taken_when_assumed(name, 
     assert hint in caught.value.hint
     said = "; or all as line 2 has them, `args=TEXT`: dsw 7B 2 256"
     assert (said in caught.value.hint) is (name == "many_arguments.sh")
-    if name != "getopts.sh":  # which model is meant no name or choice says before the script ends
-        assert read_launch([KINDS / name], {"*": "suggested"}).options["gpus"] >= 8
+    assert read_launch([KINDS / name], {"*": "suggested"}).options["gpus"] >= 8
 
 
 # --- the shell reader and these kinds

@@ -231,8 +231,8 @@ def test_settings_that_are_not_known_offer_what_their_names_speak_of(tmp_path: P
     with pytest.raises(LackingError) as caught:
         read_launch([path])
     hint = str(caught.value.hint)
-    ignored = "`var=ignored=odd_tensor_parallel,odd_global_batch,odd_lora_thing`"
-    assert f"`tp=2`, `gbs=64` (or {ignored}, `tune=...` (full, lora, qlora))" in hint
+    assert "`tp=2` (or `var=ignored=odd_tensor_parallel`), `gbs=64` (or `var=ignored=odd_global_batch`)" in hint
+    assert "`var=ignored=odd_lora_thing` (or `tune=...` (full, lora, qlora))" in hint
     assert read_launch([path], {"GAS": "1"}, {"tp": 2, "gbs": 64, "tune": "full"}).options["gpus"] == 8
 
 

@@ -222,7 +222,7 @@ def test_gpt_neox_knows_its_stage_outside_of_the_table(tmp_path):
     [
         ("[odd]\ntensor_parallel = 2", "add `tp=2`; `var=ignored=odd.tensor_parallel` takes it to change neither"),
         ("[odd]\nshard_plan = \"wide\"\noffloader = true",
-         "add `zero=STAGE`; `var=ignored=odd.shard_plan,odd.offloader` takes them to change neither, or `offload=...`"),
+         "give `zero=STAGE` (0, 2, 3; or `var=ignored=odd.shard_plan`), `var=ignored=odd.offloader` (or"),
     ],
 )  # fmt: skip
 def test_the_option_that_decides_stands_before_the_way_to_wave_it_through(more, first, tmp_path):

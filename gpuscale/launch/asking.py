@@ -18,6 +18,7 @@ from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, R
 from gpuscale.launch.sources import Launch
 from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.presets.models import load_model
+from gpuscale.request import JobOptions, declared
 
 MAX_LACKS = 30
 USUAL_SEQUENCE = 4096
@@ -68,8 +69,11 @@ PROBES = {
     "recompute": "none",
     "offload": "none",
     "lora_targets": "all-linear",
+    "teacher": "llama3-8b",
+    "train": "head",
+    "cluster": "dgx-h100-superpod",
 }
-"""Option -> a value with which reading goes on where nothing is suggested; 1 for others."""
+"""Option -> a value with which reading goes on where nothing is suggested; for others the first choice, or 1."""
 
 
 class Lack(NamedTuple):
@@ -77,6 +81,8 @@ class Lack(NamedTuple):
 
     error: LackingError
     suggested: Suggestion | None
+    other: str = ""
+    """A value that can run with the rest, where what is suggested cannot."""
 
     @property
     def name(self) -> str:
@@ -86,35 +92,37 @@ class Lack(NamedTuple):
     @property
     def probe(self) -> str:
         """A value with which reading may go on, to find what else is missing."""
-        if self.error.answer:
-            return self.error.answer
-        name = "model" if self.error.variable and "model" in self.error.of else self.error.name
-        name = "lora_targets" if self.error.of.endswith("target_modules") else name
-        return self.suggested.value if self.suggested else PROBES.get(name, "1")
+        error, role = self.error, self.error.of or self.error.name
+        of_model = error.variable and re.search(r"(^|_)models?(_|$)", role.lower())
+        name = "model" if of_model else "lora_targets" if role.endswith("target_modules") else error.name
+        choices = declared(JobOptions)[name].option.choices if name in declared(JobOptions) else ()
+        likely = (*error.likely, *([PROBES[name]] if name in PROBES else []), *choices, "1")[0]
+        return self.other or error.answer or (self.suggested.value if self.suggested else likely)
 
     @property
     def way(self) -> str:
         """How to give it."""
-        if self.error.way:
-            return self.error.way
-        if not (self.suggested or self.error.variable or self.error.likely):
-            return way_to(self.error.name)
-        open_value = self.error.answer or "VALUE" if self.error.variable else OPEN_VALUES.get(self.error.name, "...")
-        value = self.suggested.value if self.suggested else open_value
-        others = [one for one in self.error.likely if one != value]
-        if self.error.variable and not self.suggested and re.search(r"(^|_)model(_|$)", self.error.of):
+        error, suggested = self.error, self.suggested
+        if error.way:
+            return error.way
+        if not (suggested or error.answer or error.variable or error.likely):
+            return way_to(error.name)
+        value = "VALUE" if error.variable else OPEN_VALUES.get(error.name, "...")
+        if suggested or error.answer:
+            value = self.probe
+        why = "with which the rest can run" if self.other and suggested else suggested.why if suggested else ""
+        others = [one for one in error.likely if one != value]
+        if error.variable and not suggested and re.search(r"(^|_)model(_|$)", error.of):
             others.append(way_to("model"))  # where the variable is a path that says nothing
-        why = "; ".join(
-            filter(None, [self.suggested.why if self.suggested else "", f"or {', '.join(others)}" if others else ""])
-        )
-        return f"`{self.name}={value}`" + (f" ({printable(why)})" if why else "")
+        listed = f"{'or ' * bool(suggested or error.variable)}{', '.join(others)}" if others else ""
+        said = "; ".join(filter(None, [why, listed, error.instead and f"or {error.instead}"]))
+        return f"`{self.name}={value}`" + (f" ({printable(said)})" if said else "")
 
     def said(self) -> Said:
         """Say that its suggestion was taken."""
         assert self.suggested is not None
-        return Said(
-            "", 0, f"{self.name.removeprefix('var=')}={self.suggested.value}", f"suggested: {self.suggested.why}"
-        )
+        why = "with which the rest can run" if self.other else self.suggested.why
+        return Said("", 0, f"{self.name.removeprefix('var=')}={self.probe}", f"suggested: {why}")
 
 
 def typed(lacks: Sequence[Lack]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -124,13 +132,48 @@ def typed(lacks: Sequence[Lack]) -> tuple[dict[str, str], dict[str, Any]]:
     return values, {name: int(value) if value.isdecimal() else value for name, value in options.items()}
 
 
+OTHERS = {"zero": ("0", "2", "3", "1"), "micro_batch_size": ("2", "4"), "precision": ("bf16", "fp16", "fp32")}
+"""Option -> other values of it, where what is suggested cannot run with the rest; of GPUs and nodes multiples."""
+_BATCH = re.compile(r"global_?batch|^gbs$|^train_batch_size$", re.IGNORECASE)
+
+
+def others_of(lacks: Sequence[Lack], layout: Mapping[str, Any]) -> Iterator[list[Lack]]:
+    """Yield what is missing with another value for one thing of it."""
+    ways = ways_of(layout)
+    for at, lack in enumerate(lacks):
+        values = OTHERS.get(lack.name, ())
+        if lack.name == "gpus" or (lack.error.variable and any(_usual(lack.error, words) for words, _, _ in USUAL[:2])):
+            least = ways if lack.name == "gpus" else int(digits(lack.probe) or 1)
+            values = tuple(str(least * count) for count in (1, 2, 4, 8, 16, 32, 64))
+        for value in values if lack.suggested or lack.name == "zero" else ():
+            yield [*lacks[:at], lack._replace(other=value), *lacks[at + 1 :]]
+
+
+def batches_of(lacks: Sequence[Lack], options: Mapping[str, Any], layout: Mapping[str, Any]) -> Iterator[list[Lack]]:
+    """Yield what is missing with whole batches that are microbatches of every replica, if the batch is among it."""
+    degrees = prod(int(layout.get(name) or 1) for name in ("tp", "pp", "cp"))
+    each = max(1, int(options["gpus"]) // degrees) * int(layout.get("micro_batch_size") or 1)
+    for at, lack in enumerate(lacks):
+        if (lack.suggested or lack.error.answer) and _BATCH.search(lack.error.of or lack.error.name):
+            count = max(1, -(-int(digits(lack.probe) or 1) // each))
+            for total in (each * count, each * 4 * int(layout.get("pp") or 1), each):
+                yield [*lacks[:at], lack._replace(other=str(total)), *lacks[at + 1 :]]
+
+
+def _usual(error: LackingError, words: str) -> bool:
+    """Whether a variable, or what hangs on it, has a name of these words."""
+    return any(re.search(words, name.lower()) for name in (error.name, error.of))
+
+
 def asked_for(
-    lacks: Sequence[Lack], unread: Sequence[str] = (), cut: Sequence[int] = (), script: Path | None = None
-) -> LackingError:
+    lacks: Sequence[Lack], unread: Sequence[str] = (), cut: Sequence[int] = (), script: Path | None = None,
+    wrong: InputError | None = None,
+) -> LackingError:  # fmt: skip
     """Build the error that asks for all that is missing.
 
     Args:
         unread: files that may say it as well.
+        wrong: what is wrong with the job even then, as far as what is given here can tell.
         cut: lines on which the command ends before others that look like more of it.
         script: what is called with the arguments that are missing.
     """
@@ -138,6 +181,8 @@ def asked_for(
         lacks, key=lambda lack: (lack.error.variable, int(lack.error.name) if lack.error.name.isdecimal() else 0)
     )
     first, *more = (lack.error for lack in lacks)
+    sure = wrong is not None and all(lack.suggested or lack.error.answer for lack in lacks)
+    then = f"; and then {': '.join(filter(None, [wrong.place, wrong.message]))}" if wrong and sure else ""
     whole = all(lack.suggested for lack in lacks)
     lead = f"{printable(first.lead)}, and " if first.lead else ""
     files = ", ".join(f"`launch_files={printable(name)[:100]}`" for name in first.lost)
@@ -147,8 +192,9 @@ def asked_for(
         suggested = lacks[0].suggested
         hint = f"{first.hint or ''}" + (f"; `assume` takes {lacks[0].way}" if suggested else "")
         hint = hint.removeprefix("; ") + _or_files(rest, cut)
+        hint += "" if suggested or first.name != "zero" or not first.likely else f": {', '.join(first.likely)}"
         told = f"{either}{hint.removeprefix('; ')}" or None
-        made = LackingError(f"{lead}{first.message}", first.name, place=first.place, hint=told)
+        made = LackingError(f"{lead}{first.message}{then}", first.name, place=first.place, hint=told)
         made.setting = first.setting
         return made
     said, message = "no file states ", first.message
@@ -161,7 +207,7 @@ def asked_for(
     )
     if script is not None and sum(lack.error.name.isdecimal() for lack in lacks) > 1:
         hint += _usage(script)
-    return LackingError(f"{lead}{message}", first.name, place=first.place, hint=hint + _or_files(rest, cut))
+    return LackingError(f"{lead}{message}{then}", first.name, place=first.place, hint=hint + _or_files(rest, cut))
 
 
 def _usage(script: Path) -> str:
@@ -197,7 +243,7 @@ def suggestion(
     error: LackingError, launch: Launch | None, reading: Reading | None, guessed: Collection[str]
 ) -> Suggestion | None:
     """Return what the files suggest for something that is missing, if anything does; what is `guessed` does not."""
-    if error.variable:
+    if error.variable or error.answer:
         return None if error.answer else _for_variable(error, launch)
     layout = reading.layout if reading is not None else {}
     if error.name in {"seq", "gbs"} and error.likely:
@@ -279,8 +325,8 @@ def _of_batches(reading: Reading) -> Suggestion | None:
     found = [next((one for one in reading.settings.values() if digits(one.value)
                    and is_called(ours, one.last)), None) for ours in BATCHES]  # fmt: skip
     total, micro, steps = (digits(one.value) if one is not None else None for one in found)
-    if not (total and micro and steps) or total % (micro * steps):
-        return None
+    if not (total and micro and steps) or total % (micro * steps) or (steps == 1 and reading.layout.get("pp", 1) > 1):
+        return None  # what is stated once for all: the microbatches of a pipeline are no such steps
     replicas = total // (micro * steps)
     gpus = replicas * prod(int(reading.layout.get(name) or 1) for name in ("tp", "pp", "cp"))
     return Suggestion(str(gpus), f"a batch of {total:,} is {micro} x {steps} steps x {replicas}")

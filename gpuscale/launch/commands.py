@@ -91,8 +91,14 @@ class Commands:
         state.take(given_arguments(self.given))
         with self._bounded(path):
             self._scheduled(self.files.traced(self.files.read(path)), state)
+            begin = state.copy()
             self.shell.run_file(path, state)
-            if not self.found and not self.shell.ends:
+            if not self.found and self.shell.ends:  # perhaps by a check of what nobody gives
+                ended, self.shell = self.shell, Shell(self.files, self.find, self.given, self.command)
+                self.found, self.shell.passing = self.shell.launched, ended.ends[-1:]
+                self.shell.run_file(path, begin)
+                self.shell = self.shell if self.found else ended
+            elif not self.found:
                 self._options_alone(state)
         return self.found
 

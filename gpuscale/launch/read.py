@@ -18,10 +18,13 @@ from gpuscale.launch.asking import (
     GPUS_SAID,
     MAX_LACKS,
     MODEL_SAID,
+    OTHERS,
     Lack,
     asked_for,
+    batches_of,
     lacking,
     nearly,
+    others_of,
     suggestion,
     typed,
     ways_of,
@@ -34,6 +37,7 @@ from gpuscale.launch.targets import targets
 from gpuscale.launch.unread import IGNORED
 from gpuscale.launch.writing import Target
 from gpuscale.planning.planfile import replaced
+from gpuscale.planning.plans import job_of, legal_layout
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import STRANGER
 from gpuscale.presets.towers import BACKBONE, FROZEN, FROZEN_TOWERS, LANGUAGE, NOT_TRAINED, TRAINED
@@ -78,39 +82,91 @@ def read_launch(
     if assume not in {None, SUGGESTED}:
         raise InputError(f"{shown(assume)} is no value of `{ANY}`", field="variables", hint=f"it may be {SUGGESTED!r}")
     lacks: list[Lack] = []
-    followed: dict[tuple[tuple[str, str], ...], list[Launch]] = {}
+    attempt = _Attempt(launch_files, given, values, texts)
     while True:
-        more = typed(lacks)
-        options = {**given, **more[1]}
-        known = {"get_world_size": str(options["gpus"])} if options.get("gpus") else {}
-        known |= {**values, **more[0]}
         try:
-            key = tuple(sorted(known.items()))
-            if key not in followed:
-                values_of = {name: value for name, value in known.items() if name != IGNORED}  # no variable of scripts
-                followed[key] = launches([Path(path) for path in launch_files], values_of, texts)
-            job = _read(launch_files, followed[key], options, more[1].keys(), known.get(IGNORED, ""))
+            job = attempt(lacks)
         except LackingError as error:
             if len(lacks) >= MAX_LACKS or any(lack.error.name == error.name for lack in lacks):
-                raise _asked(lacks, followed.values()) from None
-            lacks.append(Lack(error, error.suggested or suggestion(error, None, None, more[1].keys())))
+                raise _asked(lacks, attempt.followed.values()) from None
+            suggested = error.suggested or suggestion(error, None, None, typed(lacks)[1].keys())
+            lacks.append(Lack(error, suggested))
             continue
         except InputError as error:
             if not lacks:
                 raise _wanting(error, launch_files, variables, given, texts) from None
             if assume and all(lack.suggested for lack in lacks):
                 raise
-            raise _asked(lacks, followed.values()) from None
-        if lacks and not (assume and all(lack.suggested for lack in lacks)):
-            raise _asked(lacks, followed.values())
-        said, taken = tuple(lack.said() for lack in lacks), _checked(more[1])
+            raise _asked(lacks, attempt.followed.values(), error) from None
+        if not lacks:
+            return job
+        lacks, job, wrong = _agreed(lacks, job, attempt)
+        if not (assume and all(lack.suggested for lack in lacks)):
+            raise _asked(lacks, attempt.followed.values(), wrong)
+        return replace(job, assumed=(*job.assumed, *(lack.said() for lack in lacks)))
+
+
+class _Attempt:
+    """Reads the launch files of one job with values for what is missing."""
+
+    def __init__(
+        self, launch_files: Sequence[str | Path], given: Mapping[str, Any], values: Mapping[str, str],
+        texts: Mapping[str, str] | None,
+    ) -> None:  # fmt: skip
+        self.files, self.given, self.values, self.texts = launch_files, given, values, texts
+        self.followed: dict[tuple[tuple[str, str], ...], list[Launch]] = {}
+
+    def __call__(self, lacks: Sequence[Lack]) -> LaunchJob:
+        """Return the job; errors are those of `_read`."""
+        variables, asked = typed(lacks)
+        options = {**self.given, **asked}
+        known = {"get_world_size": str(options["gpus"])} if options.get("gpus") else {}
+        known |= {**self.values, **variables}
+        key = tuple(sorted(known.items()))
+        if key not in self.followed:
+            values_of = {name: value for name, value in known.items() if name != IGNORED}  # no variable of scripts
+            self.followed[key] = launches([Path(path) for path in self.files], values_of, self.texts)
+        job = _read(self.files, self.followed[key], options, asked.keys(), known.get(IGNORED, ""))
+        taken = _checked(asked)
         layout = {name: taken.pop(name) for name in [*taken] if name in declared(Layout)}
-        return replace(
-            job, options={**job.options, **taken}, layout={**job.layout, **layout}, assumed=(*job.assumed, *said)
-        )
+        return replace(job, options={**job.options, **taken}, layout={**job.layout, **layout})
+
+    def wrong_with(self, job: LaunchJob) -> InputError | None:
+        """Return what is wrong with a job as a whole: degrees that contradict the GPUs, a rule that it breaks."""
+        try:
+            made = with_given(job, self.given, {})
+            legal_layout(job_of(made.options, made.layout), made.layout)
+        except InputError as error:
+            return error
+        return None
 
 
-def _asked(lacks: Sequence[Lack], followed: Iterable[Sequence[Launch]]) -> LackingError:
+def _agreed(lacks: list[Lack], job: LaunchJob, attempt: _Attempt) -> tuple[list[Lack], LaunchJob, InputError | None]:
+    """Return what is missing with values that can run together, the job with them, and what is wrong where none can."""
+    for at, lack in enumerate(lacks):  # which of the few values there are can run with the rest
+        if lack.name == "zero" and not lack.suggested:
+            ways = {stage: [*lacks[:at], lack._replace(other=stage), *lacks[at + 1 :]] for stage in OTHERS["zero"]}
+            stages = [stage for stage, way in ways.items() if attempt.wrong_with(attempt(way)) is None]
+            if stages:
+                lack.error.likely, lacks = tuple(sorted(stages)), ways[stages[0]]
+                job = attempt(lacks)
+    wrong = attempt.wrong_with(job)
+    tried = [(lacks, job)]
+    for changed in others_of(lacks, job.layout) if wrong else ():
+        with suppress(InputError):
+            tried.append((changed, attempt(changed)))
+    for taken, made in tried if wrong else ():
+        for changed in (taken, *batches_of(taken, made.options, made.layout)):
+            with suppress(InputError):
+                again = made if changed is taken else attempt(changed)
+                if attempt.wrong_with(again) is None:
+                    return changed, again, None
+    return lacks, job, wrong
+
+
+def _asked(
+    lacks: Sequence[Lack], followed: Iterable[Sequence[Launch]], wrong: InputError | None = None
+) -> LackingError:
     """Build the error that asks for all that is missing, and for files that may say it; say where a command is cut."""
     found = [launch for one in followed for launch in one]
     cut = {one.line: None for launch in found for one in launch.sources[-1].assumed if one.meaning == CUT}
@@ -118,7 +174,7 @@ def _asked(lacks: Sequence[Lack], followed: Iterable[Sequence[Launch]]) -> Lacki
     unread += [said.meaning.removesuffix(WITHOUT) for launch in found for source in launch.sources
                for said in source.assumed if said.meaning.endswith(WITHOUT)]  # fmt: skip
     script = next((one.files[0] for one in found if one.files), None)
-    return asked_for(lacks, list(dict.fromkeys(unread)), list(cut), script)
+    return asked_for(lacks, list(dict.fromkeys(unread)), list(cut), script, wrong)
 
 
 class SeveralJobsError(InputError):

@@ -160,6 +160,7 @@ class LackingError(InputError):
         likely: values that the files themselves speak of, the likeliest first.
         answer: the value that settles it, where there is one and nothing speaks for it.
         way: how to give what settles it, where an answer does.
+        instead: another way to settle it.
         of: the setting that hangs on the variable.
         suggested: a value with what speaks for it, once it was looked for.
         setting: what cannot be as long as it is missing, if anything.
@@ -170,7 +171,7 @@ class LackingError(InputError):
     suggested: Suggestion | None = None
     lost: tuple[str, ...] = ()
     setting: Setting | None = None
-    answer, way, lead = "", "", ""
+    answer, way, instead, lead = "", "", "", ""
 
     def __init__(
         self, message: str, name: str, *, variable: bool = False, likely: Iterable[str] = (), of: str = "", **where: Any
@@ -629,22 +630,26 @@ class Reading:
         Raises:
             LackingError: always.
         """
+        for of, (found, does) in guessed.items():
+            if does.option in DECIDING:
+                way = f"`var={IGNORED}={','.join([*self.ignored, of])}`"
+                hint = printable(f"add {_meant(found, does.option)}; {way} takes it to change neither")
+                place = f"{found.place}: {printable(found.name[:80])}"
+                error = LackingError(printable(does.why), does.option, place=place, hint=hint)
+                error.answer = _number_meant(found, does.option)
+                error.instead = printable(way)
+                raise error
         (first, does), *more = guessed.values()
         also = "".join(f"; so is {_line_of(one)}" for one, _ in more)
-        ways = {other.option: _meant(found, other.option) for found, other in guessed.values() if other.option}
+        others = [_meant(found, other.option) for found, other in guessed.values() if other.option]
         names = ",".join([*self.ignored, *guessed])
         alike = f"`var={IGNORED}={names}`"
-        decide = ", ".join(way for option, way in ways.items() if option in DECIDING)
-        others = [way for option, way in ways.items() if option not in DECIDING]
-        settle = "".join(f", or {way}" for way in others)
-        first_way = f"add {decide}; " if decide else ""
-        hint = f"{first_way}{alike} takes {'them' if more else 'it'} to change neither{settle}"
-        others = [alike, *others] if decide else others
+        hint = f"{alike} takes {'them' if more else 'it'} to change neither" + "".join(f", or {way}" for way in others)
         error = LackingError(
             printable(f"{does.why}{also}"), IGNORED, variable=True, of=first.name,
             place=f"{first.place}: {printable(first.name[:80])}", hint=printable(hint),
         )  # fmt: skip
-        error.way = printable((decide or alike) + (f" (or {', '.join(others)})" if others else ""))
+        error.way = printable(alike + (f" (or {', '.join(dict.fromkeys(others))})" if others else ""))
         error.answer = names
         raise error
 
@@ -726,8 +731,13 @@ _PLAIN = re.compile(r"True|False|[\d.e+-]+|[a-z0-9_ ]+")
 
 def _meant(found: Setting, option: str) -> str:
     """Return how an option is given that a setting by its name speaks of, with the number that the setting has."""
-    number = str(found.value) if option in {*DEGREES, "gbs", "micro_batch_size", "seq"} else ""
-    return f"`{option}={number}`" if number.isdecimal() else way_to(option)
+    number = _number_meant(found, option)
+    return f"`{option}={number}`" if number else way_to(option)
+
+
+def _number_meant(found: Setting, option: str) -> str:
+    counts = option in {*DEGREES, "gbs", "micro_batch_size", "seq"} and str(found.value).isdecimal()
+    return str(found.value) if counts else ""
 
 
 def _line_of(found: Setting) -> str:

@@ -347,9 +347,12 @@ class Flow(Outputs):
                 return ""
             return found[0]
 
+        own = re.fullmatch(r'"?\$\{?(\w+)(:?-)?\}?"?', word.text)
+        if self.passing and own and not MARK.sub(emptied, text):
+            self.lack(own[1], state)
+            return None
         text = MARK.sub(emptied, text)
-        own = re.fullmatch(r'"?\$\{?(\w+)\}?"?', word.text) if emptiness and not text else None
-        self.found_empty = own[1] if own and own[1] in state.variables else ""
+        self.found_empty = own[1] if emptiness and not text and own and own[1] in state.variables else ""
         return text if known(text) else None
 
 

@@ -258,6 +258,7 @@ class Following(ABC):
         followed: scripts, in the order in which they were first met.
         asked: variables that conditions asked for and nobody sets.
         found_empty: the variable that the last condition found empty, though the script sets it.
+        passing: where the script ends without what nobody gives, if that is taken for given.
         calls: where the functions that are followed now were called.
         choices: variable without a value -> the texts that conditions compare it with.
         origins: file that a command makes -> the file, not here, that it is made of.
@@ -294,6 +295,7 @@ class Following(ABC):
         self._defaulting = False
         self.asked: set[str] = set()
         self.found_empty = ""
+        self.passing: list[int] = []
         self._aside: list[State] = []
         self._capture: list[Traced | None] | None = None
         self._printing, self._substituted = False, "0"

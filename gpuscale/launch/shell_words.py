@@ -277,20 +277,28 @@ class Words(Following):
         set_empty = name in state.variables or (name.isdecimal() and 0 < int(name[:4]) <= len(state.positional))
         set_empty &= value is not None and not value.text and not operation.text.startswith(":")
         absent = self.empty(value, state) and not set_empty
+        if sign == "?" and absent:
+            return [self.lack(name, state)], False
         if sign == "?":
-            if absent:
-                state.unknown.setdefault(name, "has to be given")
-                return [mark(name)], False
             return values, several
         if sign == "+":
             return [] if absent else self._expand(rest, state, splitting=False), True
         if not absent:
             return values, several
         default = self.text(rest, state)
+        if self.passing and not default.text:
+            return [self.lack(name, state)], False
         self.defaults.setdefault(name, (default.text, rest.at[0] if rest.at else NOWHERE))
         if sign == "=":
             state.variables[name] = default
         return [default], False
+
+    def lack(self, name: str, state: State) -> Traced:
+        """Have a variable for one that has to be given; return what stands for it."""
+        state.unknown.setdefault(name, "has to be given")
+        if name in state.variables:
+            state.variables[name] = mark(name)
+        return mark(name)
 
     def _changed(self, value: Traced, operation: Traced, state: State) -> Traced:
         """Expand `${X%pattern}`, `${X/old/new}`, `${X:1:2}`, `${X,,}`."""

@@ -25,7 +25,7 @@ from gpuscale.launch.python import LOOP, UNTOUCHED, Configured, python_sources
 from gpuscale.launch.python_state import COMMAND_LINE, NAMING
 from gpuscale.launch.settings import UNSET, LackingError, Reading, Said, Setting, Settings, Source
 from gpuscale.launch.shell import MAX_LEVELS, Shell
-from gpuscale.launch.shell_state import known
+from gpuscale.launch.shell_state import known, unset_in
 from gpuscale.launch.targets import IN_PYTHON, configured_in, targets
 from gpuscale.launch.traced import LOGS, OpenFile, OpenFiles, Traced, untraced
 
@@ -219,13 +219,21 @@ class _Reader:
             Said(*self._place(at), f"source {name}", f"{printable(name)[:MAX_NAME]} is not here: without what it sets")
             for name, at in shell.missing
         )
+        unread += tuple(Said(*self._place(at), "exit", PASSED) for at in shell.passing)
         unread += tuple(Said(*self._place(at), "sed -i", UNFOLLOWED) for at in dict.fromkeys(shell.unfollowed))
         cuts = [Said(*self._place(at), "", CUT) for at in shell.cut]
         absent = dict.fromkeys(name for name, _ in shell.missing if known(name) and not name.startswith(("/", "~")))
         for command in commands:
             seen: dict[Path, None] = {}
             chosen: list[Said] = []
-            beside = {name: self._beside(name, command, seen, chosen) for name in _named(command.source)}
+            names = _named(command.source)
+            for unset in (one for name in names for one in unset_in(name) if one in shell.choices):
+                message, place = (
+                    f"the variable {unset} decides what is configured",
+                    f"{command.source.file}:{command.line}",
+                )
+                raise LackingError(message, unset, variable=True, likely=tuple(shell.choices[unset]), place=place)
+            beside = {name: self._beside(name, command, seen, chosen) for name in names}
             sources = [source for found in beside.values() for source in found]
             sources += self._functions(command, seen)
             lost = tuple(replace(one, text=shell.origins.get(str(PurePosixPath(one.text)), one.text))
@@ -647,6 +655,7 @@ DOCUMENT = "FILE.yaml"
 """How the file is called that a variable is to name."""
 
 UNFOLLOWED = "what `sed` changes here is not followed: the file counts as it was"
+PASSED = "what the script ends without is taken for given"
 CUT = "the command ends here, as the shell has it: the lines below are not part of it"
 MAX_NAME = 300
 """Characters of a document's name."""
