@@ -1,5 +1,7 @@
 """Configurations of programs of one's own whose model is stated by its sizes."""
 
+import re
+
 import pytest
 
 from gpuscale.errors import InputError
@@ -302,3 +304,36 @@ def test_a_word_of_sharding_that_no_one_knows_is_no_fsdp(tmp_path):
     with pytest.raises(LackingError, match="how the job is sharded"):
         read_launch([tmp_path / "run.sh"], {}, {"gbs": 16})
     assert read_launch([tmp_path / "run.sh"], {}, {"gbs": 16, "zero": 2}).layout["zero"] == 2
+
+
+@pytest.mark.parametrize(
+    ("activation", "hidden", "ffn"), [("swiglu", 4096, 11008), ("swiglu", 1024, 2816), ("gelu", 4096, 16384)]
+)
+def test_mlps_of_no_stated_width_are_likely_as_wide_as_llamas_or_four_times(tmp_path, activation, hidden, ffn):
+    """256 x ceil(8 x hidden / 3 / 256) where gated."""
+    (tmp_path / "a.yaml").write_text((SIZES % (f", activation: {activation}", "", "")).replace("256", str(hidden)))
+    with pytest.raises(LackingError) as caught:
+        read_launch([tmp_path / "a.yaml"], {}, GIVEN)
+    assert f"ffn={ffn}" in re.split("[,`]", str(caught.value))
+
+
+LORA = "model_name: meta-llama/Llama-2-7b-hf\nbatch_size: 8\nseq_len: 2048\nprecision: bf16\nlora_r: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "tune"),
+    [("quant: 4bit", "qlora"), ("model: {quant: 4bit}", "qlora"), ("eval: {quant: 4bit}", "lora"),
+     ("inference: {quant: 4bit}", "lora")],
+)  # fmt: skip
+def test_words_for_quantised_weights_count_outside_of_what_does_not_train(tmp_path, more, tune):
+    (tmp_path / "a.yaml").write_text(f"{LORA}{more}\n")
+    assert read_launch([tmp_path / "a.yaml"], {}, GIVEN | {"lora_targets": "q,v"}).options["tune"] == tune
+
+
+@pytest.mark.parametrize(("table", "tp", "gpus"), [("parallel", 2, 8), ("parallelism", 2, 8), ("shapes", None, None)])
+def test_short_words_are_degrees_in_a_table_of_parallelism_alone(tmp_path, table, tp, gpus):
+    degrees = "{tensor: 2, pipeline: 1, data: 4}"
+    (tmp_path / "a.yaml").write_text(f"{LORA}{table}: {degrees}\n")
+    given = {"zero": 0, "gbs": 64, "lora_targets": "q,v"} | ({} if gpus else {"gpus": 4})
+    made = read_launch([tmp_path / "a.yaml"], {}, given)
+    assert (made.layout.get("tp"), made.options.get("gpus")) == (tp, gpus)

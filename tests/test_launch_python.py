@@ -117,6 +117,9 @@ def evaluated(text, given=None, modules=None):
          "except KeyError:\n    x = 3", 3),
         ("class T:\n    def __init__(self): self.d = {}\n    def __setitem__(self, k, v): self.d[k] = v * 2\n"
          "t = T()\nt['a'] = 2\nx = t.d", {"a": 4}),
+        *((f"from dataclasses import dataclass\nfrom omegaconf import OmegaConf\n@dataclass\nclass A:\n    a: int = 3\n"
+           f"x = OmegaConf.{made}.a", expected)
+          for made, expected in (("structured(A)", 3), ("structured(A(4))", 4), ("create(A(5))", 5))),
         # sets
         ("s = {1, 1, 2}\ns.add(2)\ns.discard(1)\ns |= {5}\n"
          "x = [len(s), sum(s), {1, 2} == {2, 1}, len({v % 2 for v in range(8)})]", [2, 7, True, 2]),
@@ -617,6 +620,7 @@ def test_performance_scripts_of_nemo_are_read(tmp_path):
     published = {"model": "grok1-314b", "gpus": 512, "precision": "fp8-current", "framework": "nemo", "gbs": 1024}
     layout = {"tp": 4, "pp": 8, "cp": 2, "ep": 8, "etp": 1, "vpp": 8, "sp": True, "micro_batch_size": 1}
     assert stated(job, *published, *layout) == published | layout
+    assert {one.text for one in job.stated["precision"]} == {"-c fp8"}
     with pytest.raises(InputError, match="is not known here: micro_batch_size"):
         read(tmp_path, f"{command} -gb 1024 slurm --account a\n", name="run.sh")
 
@@ -708,8 +712,10 @@ def test_builders_of_olmo_core_are_given_what_stands_beside_them(tmp_path):
         "shard",
         "recompute",
         "precision",
+        "master_dtype",
     )
     assert stated(job, *names) == {
+        "master_dtype": None,
         "model": "olmo2-7b", "seq": 8192, "gbs": 512, "micro_batch_size": 2, "tp": 2, "cp": 2, "cp_comm": "all_gather",
         "zero": 3, "shard": 32, "recompute": "selective:mlp", "precision": "bf16",
     }  # fmt: skip

@@ -106,15 +106,17 @@ def test_a_teacher_on_a_server_takes_no_memory_here(tmp_path: Path) -> None:
         read_launch([script(tmp_path, SWIFT.format(teacher=""))])
 
 
-def test_what_python_prints_in_a_script_is_worked_out(tmp_path: Path) -> None:
-    text = (
-        'GPUS=8\nGAS=$(python -c "print(int(512 / ($GPUS * 2)))")\nLENGTH=$(python3 - <<END\nprint(2 ** 11)\nEND\n)\n'
-    )
+@pytest.mark.parametrize("given", ["- ", ""])
+def test_what_python_prints_in_a_script_is_worked_out(tmp_path: Path, given: str) -> None:
+    text = 'GPUS=8\nGAS=$(python -c "print(int(512 / ($GPUS * 2)))")\n'
+    text += f"LENGTH=$(python3 {given}<<END\nprint(2 ** 11)\nEND\n)\n"
     job = read_launch([script(tmp_path, text + TRAINED)])
     assert (job.options["gbs"], job.options["seq"]) == (256, 2048)
 
 
-@pytest.mark.parametrize("printed", ["json.load(open('x.json'))['n']", "torch.cuda.device_count()", "1, 2", "$X"])
+@pytest.mark.parametrize("printed", [
+    "json.load(open('x.json'))['n']", "torch.cuda.device_count()", "1, 2", "$X", '2)" "3',
+])  # fmt: skip
 def test_what_python_prints_of_a_machine_is_asked_for(tmp_path: Path, printed: str) -> None:
     text = f'LENGTH=2048\nGAS=$(python -c "import json, torch; print({printed})")\n'
     with pytest.raises(LackingError, match="GAS is the output of a command"):
