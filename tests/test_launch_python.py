@@ -757,6 +757,17 @@ def test_nodes_of_olmo_core_have_eight_gpus_where_none_says_how_many(tmp_path, g
 
 
 @pytest.mark.parametrize(
+    ("nodes", "suggested"), [(2, "`gpus=16` (nodes 2, 8 GPUs each)"), (1, "`gpus=8` (one node of")]
+)
+def test_nodes_of_a_configuration_suggest_its_gpus(tmp_path, nodes, suggested):
+    """Without `gpus`, which makes it olmo-cookbook's."""
+    settings = {key: value for key, value in COOKBOOK.items() if key != "gpus"} | {"nodes": nodes}
+    with pytest.raises(InputError) as caught:
+        job(tmp_path, {}, a__yaml=settings)
+    assert suggested in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
     ("name", "expected"),
     [("olmo2_32B", "olmo2-32b"), ("llama3_8B", "llama3-8b"), ("qwen3_8B", "qwen3-8b"), ("llama2_70B", "llama2-70b")],
 )

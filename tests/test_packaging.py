@@ -2,11 +2,13 @@
 
 import ast
 import importlib.util
+import lzma
 import os
 import pstats
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipapp
 from pathlib import Path
 
@@ -42,6 +44,26 @@ def archive(wheel):
     """The package in a zip file."""
     zipapp.create_archive(wheel, wheel.parent / "gpuscale.pyz", main="gpuscale.__main__:main")
     return wheel.parent / "gpuscale.pyz"
+
+
+def test_a_wheel_has_all_presets_without_the_comments_that_no_command_prints(wheel):
+    """Those of models, GPUs, clusters and frameworks are printed as they are."""
+    parts = lzma.decompress((wheel / "gpuscale" / "_presets.xz").read_bytes()).split(b"\0")
+    packed = {name.decode(): text for name, _, text in (part.partition(b"\n") for part in parts)}
+    written = {path.relative_to(ROOT / "presets").as_posix(): path for path in (ROOT / "presets").rglob("*.*")}
+    written["SKILL.md"] = ROOT / "docs" / "SKILL.md"
+    assert packed.keys() == written.keys()
+    bare = []
+    for name, path in written.items():
+        text = path.read_bytes()
+        if packed[name] != text:
+            bare.append(name.partition("/")[0])
+            assert path.suffix == ".toml"
+            assert not packed[name].startswith(b"#")
+            assert b"\n#" not in packed[name]
+            assert tomllib.loads(packed[name].decode()) == tomllib.loads(text.decode())
+    assert {"known", "rates"} <= set(bare)
+    assert not {"models", "gpus", "clusters", "frameworks"} & set(bare)
 
 
 def test_a_wheel_has_the_code_without_its_comments_on_the_same_lines(wheel):
