@@ -177,6 +177,9 @@ NEOX = {"num_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "seq_le
         ({"moe_num_experts": 4, "moe_type": "deepspeed"}, {"routing": "dropping"}),
         ({"pipe_parallel_size": -1, "model_parallel_size": 0, "context_parallel_size": -2},
          {"pp": 1, "tp": 1, "cp": 1}),
+        ({"bf16": {"enabled": True}}, {"zero": 1}),  # DeepSpeed's BF16_Optimizer
+        ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "bf16"}}, {"zero": 0, "grad_dtype": "bf16"}),
+        ({"fp16": {"enabled": True}}, {"zero": 0}),
     ],
 )  # fmt: skip
 def test_what_gpt_neox_says_of_methods_shards_and_experts(more, expected, tmp_path):

@@ -1,5 +1,7 @@
 """What was once read as another job without a word: each kind in words of our own, with the right answer."""
 
+import json
+
 import pytest
 from test_launch_tools import assert_has, job
 
@@ -151,6 +153,7 @@ MAXTEXT = """python3 -m MaxText.train MaxText/configs/base.yml model_name=mixtra
     ("ici_fsdp_parallelism=1 ici_pipeline_parallelism=8 per_device_batch_size=4 num_pipeline_microbatches=16 "
      "num_layers_per_pipeline_stage=2", {"vpp": 2, "micro_batch_size": 2, "gbs": 32}),
     ("ici_fsdp_parallelism=4 ici_context_parallelism=2 context_parallel_strategy=ring", {"cp": 2, "cp_comm": "p2p"}),
+    ("ici_fsdp_parallelism=8 gradient_accumulation_steps=4", {"micro_batch_size": 1, "gbs": 32}),
     ("ici_fsdp_parallelism=8 attention=dot_product", {"attention": "eager"}),
     ("ici_fsdp_parallelism=8 override_model_config=True base_num_decoder_layers=4", {"model": "mixtral-8x7b,layers=4"}),
 ])  # fmt: skip
@@ -402,6 +405,9 @@ MEGATRON = """torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layer
         ("--rampup-batch-size 64 64 1000 --global-batch-size 512", {"gbs": 512}, "grown"),
         ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl linear", {"loss": "linear"}, ""),
         ("--transformer-impl local", {"attention": "eager"}, ""),
+        ("--fp8-hybrid", {"precision": "fp8-delayed"}, ""),
+        ("--activations-checkpoint-method block --activations-checkpoint-num-layers 8", {"recompute": "full:8"}, ""),
+        ("--recompute-method uniform --recompute-num-layers 1", {"recompute": "none"}, ""),
     ],
 )
 def test_what_an_option_of_megatron_means_beside_others(said, expected, word, tmp_path):
@@ -447,3 +453,38 @@ def test_switches_of_shapes_that_megatron_wants_beside_numbers(said, shape, tmp_
 def test_what_megatron_runs_otherwise_is_asked_for(said, match, tmp_path):
     with pytest.raises(InputError, match=match):
         job(tmp_path, {}, a__sh=f"{MEGATRON}{said}\n")
+
+
+@pytest.mark.parametrize(
+    ("table", "said", "expected"),
+    [
+        ({}, "--bf16", {"zero": 1, "offload": None}),
+        ({}, "--fp16", {"zero": 0}),
+        ({"stage": 3, "offload_param": {"device": "cpu"}}, "--fp16", {"zero": 3, "offload": "parameters"}),
+        ({"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}}, "--fp16",
+         {"offload": "optimizer+parameters"}),
+        ({"stage": 2}, "--fp16 --zero-stage 1", {"zero": 2}),
+    ],
+)  # fmt: skip
+def test_megatron_deepspeed_shards_as_the_file_of_deepspeed_says(table, said, expected, tmp_path):
+    assert_has(job(tmp_path, {}, ds__json=_deepspeed(table), a__sh=f"{FORK} {said}\n"), **expected)
+
+
+FORK = MEGATRON.replace("--bf16", "") + "--deepspeed --deepspeed_config ds.json"
+
+
+def _deepspeed(table):
+    return json.dumps({"train_micro_batch_size_per_gpu": 2, **({"zero_optimization": table} if table else {})})
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "--zero-stage 3"),
+        ({"stage": 3, "zero_hpz_partition_size": 8}, ""),
+        ({"stage": 3, "mics_shard_size": 8}, ""),
+    ],
+)
+def test_stages_of_deepspeed_that_megatron_deepspeed_has_otherwise_are_asked_for(table, said, tmp_path):
+    with pytest.raises(InputError, match=r"zero=|shard="):
+        job(tmp_path, {}, ds__json=_deepspeed(table), a__sh=f"{FORK} --fp16 {said}\n")

@@ -340,6 +340,15 @@ def test_degrees_by_other_names_are_asked_for(tmp_path: Path, name: str) -> None
     assert read_launch([path], {}, {name: 4}).options["gbs"] == 16
 
 
+def test_types_of_the_actor_of_verl_under_megatron_core(tmp_path: Path) -> None:
+    text = VERL.format(name="sequence_parallel=true actor_rollout_ref.actor.megatron.tensor_model_parallel")
+    text = text.rstrip() + " actor_rollout_ref.actor.megatron.dtype={half} {more}\n"
+    more = "+actor_rollout_ref.actor.megatron.override_ddp_config.grad_reduce_in_fp32=False"
+    for half, said, types in (("float16", "", ("fp16", "fp32")), ("bfloat16", more, ("bf16", "bf16"))):
+        options = read_launch([script(tmp_path, text.format(half=half, more=said))]).options
+        assert (options["precision"], options["grad_dtype"]) == types
+
+
 def test_programs_named_as_those_of_trl_may_be_ones_own(tmp_path: Path) -> None:
     text = """CUDA_VISIBLE_DEVICES=0 python train_dpo.py --model_name_or_path Qwen/Qwen2.5-0.5B --beta 0.1 \\
   --batch_size 2 --accumulation_steps 8 --max_length 512 --bf16 --epochs 3

@@ -7,6 +7,7 @@ megatron/core/transformer/transformer_config.py.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from gpuscale.launch.launchers import gpus_of
@@ -326,7 +327,9 @@ def _shards_by_default(reading: Reading) -> bool:
 
 def _read_precision(reading: Reading) -> None:
     recipe = reading.text("fp8_recipe", known=(*PRECISION_OF, "custom")) or "delayed"
-    fp8, fp4 = reading.needed("fp8_format", "fp8"), reading.needed("fp4_format", "fp4")
+    before = ("fp8_hybrid", "fp8_e4m3") if reading.tool.name == "megatron-lm" else ()  # switches of 2023
+    fp8 = reading.needed("fp8_format", "fp8", *before)
+    fp4 = reading.needed("fp4_format", "fp4")
     on = fp8 is not None and str(fp8.value).lower() not in OFF
     if fp4 is not None and str(fp4.value).lower() not in OFF:
         reading.option("precision", "nvfp4", "fp4_format", "fp4", "fp4_recipe", "bf16")
@@ -336,7 +339,7 @@ def _read_precision(reading: Reading) -> None:
         if not (reading.flag("bf16") or reading.flag("fp16") or reading.given.get("precision")):
             message = "weights are in fp32 where neither bf16 nor fp16 is stated beside fp8, which is not modelled"
             reading.refuse(fp8, message, settles="precision", likely=(PRECISION_OF[recipe],))
-        reading.option("precision", PRECISION_OF[recipe], "fp8_format", "fp8", "fp8_recipe", "bf16")
+        reading.option("precision", PRECISION_OF[recipe], "fp8_format", "fp8", "fp8_recipe", "bf16", *before)
     elif reading.stated("fp16") and reading.flag("fp16") and not (reading.stated("bf16") and reading.flag("bf16")):
         reading.option("precision", "fp16", "fp16")
     elif reading.flag("bf16"):
@@ -354,10 +357,13 @@ def _read_precision(reading: Reading) -> None:
 
 def _read_states(reading: Reading) -> None:
     half = reading.flag("fp16") and not reading.flag("bf16")
-    reduced, wide = reading.flag("grad_reduce_in_bf16"), reading.flag("accumulate_allreduce_grads_in_fp32")
+    said = reading.stated("grad_reduce_in_fp32")  # NeMo's name and that of Megatron core, of which False is 16 bits
+    exact = said is not None and reading.flag("grad_reduce_in_fp32")
+    reduced = said is not None and not exact if said else reading.flag("grad_reduce_in_bf16")
+    wide = exact or (not reduced and reading.flag("accumulate_allreduce_grads_in_fp32"))
     gradients = "fp16" if half and not wide else "bf16" if reduced else "fp32"
     main = reading.text("main_grads_dtype") if reading.flag("use_precision_aware_optimizer") else ""
-    of = ("grad_reduce_in_bf16", "accumulate_allreduce_grads_in_fp32", "main_grads_dtype")
+    of = ("grad_reduce_in_fp32", "grad_reduce_in_bf16", "accumulate_allreduce_grads_in_fp32", "main_grads_dtype")
     reading.option("grad_dtype", _short(main) if main and (reduced or not wide) else gradients, *of)
     kind = reading.text("optimizer_selection", "optimizer", "name") or "adam"
     kind = "adamw-8bit" if reading.flag("use_bnb_optimizer") else kind  # BigScience's
@@ -384,6 +390,14 @@ def _read_states(reading: Reading) -> None:
         if len({*types}) > 1:
             reading.assume(f"second moments are predicted in {types[0]} too", names[1])
     reading.switch("swiglu_input_dtype", "fp8", None, "activation_func_fp8_input_store")
+
+
+def take_type(reading: Reading, name: str) -> None:
+    """Take the type of weights that a setting names (`bfloat16`) for what switches it on."""
+    found = reading.get(name)
+    for half in ("bf16", "fp16") if found is not None else ():
+        assert found is not None
+        reading.settings.setdefault(half, replace(found, value=_short(str(found.value)) == half))
 
 
 def _short(dtype: str) -> str:
@@ -495,6 +509,12 @@ def _read_recompute(reading: Reading) -> None:
     )  # fmt: skip
     if not method and reading.flag("recompute_activations"):  # which counts more
         kind = "selective"
+    if (
+        kind is None
+        and reading.stated("activations_checkpoint_method")
+        and not any(one.endswith(names[1]) for one in reading.settings)
+    ):
+        kind = "full"  # before there were kinds, until mid-2022
     if kind is None and reading.flag("checkpoint_activations"):
         kind, method = "full", method or "uniform"
         number = reading.integer("checkpoint_num_layers") or 1

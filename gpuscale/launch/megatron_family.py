@@ -14,7 +14,7 @@ from gpuscale.launch.finetuning import own_targets
 from gpuscale.launch.huggingface_models import hub_id, known_model
 from gpuscale.launch.huggingface_models import read_model as read_named_model
 from gpuscale.launch.launchers import gpus_of
-from gpuscale.launch.megatron import connections, job_arguments, read_job
+from gpuscale.launch.megatron import connections, job_arguments, read_job, take_type
 from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments, here, layer_frequency, model_arguments
 from gpuscale.launch.megatron_recipes import (
     MACHINES,
@@ -31,7 +31,7 @@ from gpuscale.launch.megatron_recipes import (
     take_usual,
 )
 from gpuscale.launch.quoting import hydra_value, yaml_text
-from gpuscale.launch.settings import DTYPES, GROWING_BATCH, ON, PRIMUS, TORCH_DTYPES, Reading, Setting, Source, says
+from gpuscale.launch.settings import GROWING_BATCH, ON, PRIMUS, TORCH_DTYPES, Reading, Setting, Source, says
 from gpuscale.launch.shapes import MEGATRON as ATTENTION
 from gpuscale.launch.shapes import name_left
 from gpuscale.launch.writing import LaunchFile, Program, Target, Writing
@@ -186,11 +186,7 @@ def _named_by_swift(reading: Reading) -> None:
     packed = reading.stated("packing_length") if reading.flag("packing") else None
     if length := packed or reading.settings.get("max_length"):
         reading.settings.setdefault("seq_length", length)
-    half = reading.get("torch_dtype")
-    if half is not None:
-        precision = DTYPES.get(str(half.value).removeprefix("torch."))
-        for name in ("bf16", "fp16"):
-            reading.settings.setdefault(name, replace(half, value=precision == name))
+    take_type(reading, "torch_dtype")
     if reading.get("model") is not None and "num_layers" not in reading.settings:
         read_named_model(reading, "model")
     if reading.given.get("model") or "model" in reading.options:
@@ -231,15 +227,20 @@ def _deepspeed_states(reading: Reading) -> None:
     """Read what Megatron-DeepSpeed has from DeepSpeed's file, and calls otherwise than Megatron-LM."""
     stages = ("zero_optimization.stage", "zero_stage")
     stage = reading.integer(*stages)
-    if stage == 0 and reading.flag("bf16"):
+    if stage and reading.get(stages[0]) is None and "train_micro_batch_size_per_gpu" in reading.settings:
+        message = "DeepSpeed's file states no stage, and counts more"
+        reading.refuse(reading.get(stages[1]), message, settles="zero", likely=("0", str(stage)))
+    if not stage and reading.flag("bf16"):
         reading.assume("DeepSpeed's bf16 optimizer shards its states as ZeRO-1 does", *stages)
         stage = 1
     if stage is not None:
         reading.option("zero", stage, *stages)
     reading.means("the optimizer of DeepSpeed", "optimizer.type")
-    device = "zero_optimization.offload_optimizer.device"
-    if reading.text(device, "cpu_optimizer"):
-        reading.option("offload", "optimizer", device, "cpu_optimizer")
+    devices = {part: f"zero_optimization.offload_{part[:9]}.device" for part in ("optimizer", "param")}
+    moved = [part for part, one in devices.items() if reading.text(one, *["cpu_optimizer"] * (part == "optimizer"))]
+    if moved:
+        parts = "+".join(moved).replace("param", "parameters")
+        reading.option("offload", parts, *devices.values(), "cpu_optimizer")
     if (reading.integer("ds_sequence_parallel_size") or 1) > 1:
         reading.number_from(1, "cp", "ds_sequence_parallel_size")
         reading.option("cp_comm", "a2a", "ds_sequence_parallel_size")  # Ulysses
@@ -681,7 +682,7 @@ def _precision_recipe(reading: Reading, found: Setting | None) -> None:
     if "fp4" in text:
         reading.settings["fp4_format"] = replace(found, value="e2m1")
     if "grad_reduce_in_fp32" not in reading.settings:
-        reading.settings["accumulate_allreduce_grads_in_fp32"] = replace(found, value=not text.startswith("fp16"))
+        reading.settings["grad_reduce_in_fp32"] = replace(found, value=not text.startswith("fp16"))
     reading.means("precision of the step", found.name)
 
 
@@ -710,11 +711,6 @@ def _named(reading: Reading, prefixes: Iterable[str], names: Mapping[str, str]) 
             if name.startswith(prefix):
                 plain = name.removeprefix(prefix).lstrip("-").replace("-", "_")
                 reading.settings.setdefault(names.get(plain, plain), found)
-    wide = reading.settings.get("grad_reduce_in_fp32")
-    if wide is not None and str(wide.value).lower() in ON:
-        reading.settings.setdefault("accumulate_allreduce_grads_in_fp32", wide)
-    elif wide is not None:
-        reading.settings.setdefault("grad_reduce_in_bf16", replace(wide, value=True))
 
 
 # --- NeMo

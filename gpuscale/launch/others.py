@@ -233,6 +233,10 @@ def _gpt_neox_states(reading: Reading) -> None:
     summed = "data_types.grad_accum_dtype"
     if reading.text(summed) is not None:
         reading.option("grad_dtype", reading.text(summed, known=("fp32", "bf16", "fp16")), summed)
+    types = reading.options.get("precision"), reading.options.get("grad_dtype", "fp32"), reading.layout["zero"]
+    if types == ("bf16", "fp32", 0):
+        reading.option("zero", 1, "zero_optimization.stage")
+        reading.assume("DeepSpeed's bf16 optimizer shards its states as ZeRO-1 does", "zero_optimization.stage")
     trainer.read_optimizer(reading, "optimizer.type")
 
 

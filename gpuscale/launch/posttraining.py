@@ -15,7 +15,7 @@ from gpuscale.launch import adapters, deepspeed, trainer
 from gpuscale.launch.huggingface import take_configs
 from gpuscale.launch.huggingface_models import read_model
 from gpuscale.launch.launchers import take_gpus
-from gpuscale.launch.megatron import read_job
+from gpuscale.launch.megatron import read_job, take_type
 from gpuscale.launch.megatron_family import ACTOR_ALONE
 from gpuscale.launch.settings import DTYPES, Reading, Source, precision_word, way_to
 from gpuscale.launch.shapes import read_attention
@@ -301,6 +301,7 @@ def _verl_megatron(reading: Reading) -> None:
         if name.startswith(f"{_ACTOR}optim."):
             core = name.removeprefix(f"{_ACTOR}optim.").removeprefix("override_optimizer_config.")
             reading.settings.setdefault(core, found)
+    take_type(reading, f"{table}dtype")
     reading.means(
         "on the GPU during the step", f"{table}param_offload", f"{table}optimizer_offload", f"{table}grad_offload"
     )
