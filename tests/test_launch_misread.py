@@ -488,3 +488,67 @@ def _deepspeed(table):
 def test_stages_of_deepspeed_that_megatron_deepspeed_has_otherwise_are_asked_for(table, said, tmp_path):
     with pytest.raises(InputError, match=r"zero=|shard="):
         job(tmp_path, {}, ds__json=_deepspeed(table), a__sh=f"{FORK} --fp16 {said}\n")
+
+
+LARGER = NEMO.replace("llama3_8b", "llama3_70b").replace("configure(options_of_ours())", "configure()")
+LARGER = LARGER.replace("def configure(args)", "def configure()").replace(
+    '    if args.dtype.lower() == "fp8":\n    ', ""
+)
+LARGER = LARGER.replace("recipe.trainer.plugins = bf16_with_fp8_mixed()", "CHANGED")
+OF_70B = {"tp": 4, "pp": 4, "vpp": 5, "cp": 2, "seq": 8192, "gbs": 512, "micro_batch_size": None}
+ALONE = {"pp": 1, "vpp": None, "cp": 1, "sp": False}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("pass", {}),
+        (
+            "recipe.data = run.Config(llm.MockDataModule, seq_length=4096)",
+            {"seq": 4096, "micro_batch_size": 4, "gbs": 8},
+        ),
+        ("recipe.trainer.strategy = run.Config(nl.MegatronStrategy, tensor_model_parallel_size=8)", {"tp": 8, **ALONE}),
+        ("recipe.trainer.strategy.tensor_model_parallel_size = 8", {"tp": 8}),
+        ("recipe.trainer.strategy.ddp.grad_reduce_in_fp32 = False", {"grad_dtype": "fp32"}),
+        ("recipe.trainer.plugins.grad_reduce_in_fp32 = False", {"grad_dtype": "bf16"}),
+        ('recipe.trainer.plugins = nl.MegatronMixedPrecision(precision="16-mixed")', {"precision": "fp16"}),
+    ],
+)
+def test_what_a_script_puts_in_place_of_a_part_of_a_recipe_has_its_own_defaults(changed, expected, tmp_path):
+    imports = "import nemo_run as run\nfrom nemo import lightning as nl\n"
+    made = job(tmp_path, {"gpus": 64}, a__py=imports + LARGER.replace("CHANGED", changed))
+    assert_has(made, **(OF_70B | expected))
+
+
+OF_BRIDGE = """
+from megatron.bridge.recipes.llama import llama3_70b_pretrain_config
+from megatron.bridge.training.pretrain import pretrain
+
+cfg = llama3_70b_pretrain_config()
+CHANGED
+pretrain(config=cfg, forward_step_func=forward_step)
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("", {"zero": None}),
+        ("cfg.model = Llama32ModelProvider1B(tensor_model_parallel_size=2)", {"tp": 2, **ALONE}),
+        ("cfg.model = AutoBridge.from_hf_pretrained('meta-llama/Llama-3.2-1B').to_megatron_provider()",
+         {"tp": 1, **ALONE, "sp": None}),
+        ("cfg.ddp = DistributedDataParallelConfig()", {"overlap": "tp"}),
+        ("cfg.ddp = DistributedDataParallelConfig(use_megatron_fsdp=True)", {"zero": 0}),
+        ("cfg.ddp.use_megatron_fsdp = True", {"zero": 3}),
+        ("cfg.optimizer.use_distributed_optimizer = False", {"zero": None}),
+        ("cfg.optimizer.use_distributed_optimizer = cfg.ddp.use_distributed_optimizer = False", {"zero": 0}),
+    ],
+)  # fmt: skip
+def test_what_a_script_puts_in_place_of_a_part_of_a_recipe_of_bridge(changed, expected, tmp_path):
+    assert_has(job(tmp_path, {"gpus": 64}, a__py=OF_BRIDGE.replace("CHANGED", changed)), **(OF_70B | expected))
+
+
+def test_batches_that_a_script_takes_from_a_recipe_are_asked_for(tmp_path):
+    text = OF_BRIDGE.replace("CHANGED", "cfg.train = TrainingConfig(micro_batch_size=2)")
+    with pytest.raises(InputError, match="gbs"):
+        job(tmp_path, {"gpus": 64}, a__py=text)

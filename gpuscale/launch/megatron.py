@@ -279,8 +279,10 @@ def _read_sharding(reading: Reading) -> None:
     distributed = overlapped or reading.flag(of[0]) or reading.flag(of[4])
     of = (*of, "overlapped_distributed_optimizer") if overlapped else of
     if reading.flag("use_megatron_fsdp", "use_custom_fsdp"):
-        if strategy is None:
-            reading.assume("no strategy is stated, and Megatron-FSDP then shards nothing", "use_megatron_fsdp", of[3])
+        if strategy in {None, "no_shard"}:
+            reading.assume(
+                "no strategy is stated, or no_shard: Megatron-FSDP then shards nothing", "use_megatron_fsdp", of[3]
+            )
         reading.option("zero", STAGE_OF[strategy or "no_shard"], "use_custom_fsdp", *of)
     elif reading.flag("use_torch_fsdp2"):
         kept = reading.flag(RESHARDS[0]) or (reading.text(RESHARDS[1]) or "").lower() in OFF

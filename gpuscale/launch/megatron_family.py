@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import PurePath
+from typing import Any
 
 from gpuscale.launch import adapters, preferences, trainer
 from gpuscale.launch.cluster_files import job_name, machines
@@ -474,6 +475,7 @@ _OF_PRETRAINING = ("overlap_grad_reduce", "overlap_param_gather", "data_parallel
 def _read_bridge(reading: Reading) -> None:
     """Read a recipe's name with what overrides it, or a YAML of nothing but overrides."""
     called = _python_call(reading)
+    objects = _objects(reading, MEGATRON_BRIDGE) if called is not None else []
     if called is not None:
         _read_bridge_call(reading, called)
     tool, base = load_tool("megatron-bridge"), str(called.value) if called is not None else ""
@@ -492,6 +494,7 @@ def _read_bridge(reading: Reading) -> None:
         "dataset.", "tokenizer.",
     )  # fmt: skip
     _named(reading, sections, _FIELDS)
+    _take_objects(reading, objects)
     _take_short(reading)
     if any("vision" in name for name in reading.settings):
         found = next(one for name, one in reading.settings.items() if "vision" in name)
@@ -569,6 +572,25 @@ def _read_bridge_call(reading: Reading, called: Setting) -> None:
         if own and name not in reading.given:
             reading.options[name] = own
             reading.assume(f"{name} {own}, by the name of the function {function}", called)
+
+
+def _objects(reading: Reading, library: str) -> list[tuple[Setting, Mapping[str, Any]]]:
+    """Return the sections that a script gives an object of its own, with what the class of each has by itself."""
+    found = [(reading.settings.get(name), usual) for name, usual in _KNOWN["objects"][library].items()]
+    return [(one, usual) for one, usual in found if one is not None and _OBJECT.search(str(one.value))]
+
+
+_OBJECT = re.compile(r"(^|\.)[A-Z]\w+$|to_megatron_provider$")
+
+
+def _take_objects(reading: Reading, objects: Iterable[tuple[Setting, Mapping[str, Any]]]) -> None:
+    """Take what objects have by themselves, which recipes beneath them do not change."""
+    for one, usual in objects:
+        for name, value in usual.items():
+            if name not in reading.settings:
+                reading.settings[name] = replace(one, name=name, value=value, span=None)
+                if type(value) is int and value > 1:
+                    reading.assume(f"{name} {value}, as {one.value} has it where nothing is said", one)
 
 
 def _one_switch(reading: Reading) -> None:
@@ -653,7 +675,8 @@ def _performance_recipe(reading: Reading) -> Setting | None:
     return replace(model, value=name)
 
 
-_FIELDS = {"fp8": "fp8_format", "fp4": "fp4_format", "fp8_param": "fp8_param_gather"}
+_FIELDS = {"fp8": "fp8_format", "fp4": "fp4_format", "fp8_param": "fp8_param_gather",
+           "sequence_length": "seq_length"}  # fmt: skip
 """Field of a configuration -> argument, where the readers of arguments do not know the field."""
 
 _RECIPES = _KNOWN["fp8_recipes"]
@@ -874,6 +897,7 @@ def _read_nemo(reading: Reading) -> None:
     if encoder:
         reading.refuse(encoder, "encoder-decoder models are not modelled", "give a decoder-only model")
     called = _python_call(reading)
+    objects = _objects(reading, "nemo") if called is not None else []
     if called is not None:
         _read_nemo_call(reading, called)
         legacy = False
@@ -886,6 +910,7 @@ def _read_nemo(reading: Reading) -> None:
     laid_over = ("trainer.strategy.ddp.", "model.config.", "model.0.", "optim.config.")
     _under_precision(reading, "trainer.plugins", recipe is not None, *laid_over)
     _named(reading, sections, _NEMO)
+    _take_objects(reading, objects)
     _precision_recipe(reading, reading.get("trainer.plugins"))
     nodes, devices = reading.integer("trainer.num_nodes"), reading.integer("trainer.devices")
     if nodes and devices:
