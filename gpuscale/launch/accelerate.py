@@ -143,6 +143,19 @@ def degree_names(*keys: str) -> tuple[str, ...]:
     return tuple(f"{table}{key}" for key in keys for table in tables)
 
 
+def take_processes(reading: Reading) -> None:
+    """Take the GPUs that accelerate's configuration counts, where what starts the program does not, and a file that
+    the Trainer's `fsdp_config` names for the table of that name."""
+    processes = reading.integer("num_processes")
+    if "gpus" not in reading.options and processes:
+        reading.option("gpus", processes, "num_processes")
+    named = PurePosixPath(str(getattr(reading.settings.get("fsdp_config"), "value", ""))).name
+    for name, one in list(reading.settings.items()):
+        if named and PurePosixPath(one.file).name == named:
+            ours = f"fsdp_config.{name.removeprefix('fsdp_config.')}"
+            reading.settings[ours] = replace(reading.settings.pop(name), name=ours)
+
+
 def take_environment(reading: Reading) -> None:
     """Take what variables tell accelerate, also those of a table `environment` of a document (utils/launch.py)."""
     seen = dict(reading.environment)
@@ -209,8 +222,8 @@ def read_fsdp(reading: Reading, degrees: Mapping[str, int]) -> None:
     reading.means("settings of FSDP", "fsdp_config")
     version = reading.integer(*names("version")) or (2 if "dp_shard" in degrees else 1)
     reading.means(f"FSDP{version}", *names("version"), "distributed_type")
-    strategy = (reading.text(*names("sharding_strategy"), "fsdp") or "FULL_SHARD").upper()
-    word = next((one for one in strategy.replace(",", " ").split() if one in FSDP1), "FULL_SHARD")
+    told = [*reading.words("fsdp"), *reading.words(*names("sharding_strategy"))]  # the Trainer's comes first
+    word = next((one for text in told for one in text.upper().split() if one in FSDP1), "FULL_SHARD")
     reshard = reading.text(*names("reshard_after_forward"))
     if reshard and reshard.upper() in FSDP1:
         word = reshard.upper()

@@ -13,6 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from gpuscale.errors import InputError
 from gpuscale.launch.settings import DTYPES, OFF, Reading, Setting, says
+from gpuscale.launch.tools import started
 from gpuscale.presets.files import known_table
 from gpuscale.presets.models import load_model
 from gpuscale.request import JobOptions, declared
@@ -114,7 +115,8 @@ def asked(reading: Reading, names: Names = ARGUMENTS) -> tuple[str, ...]:
         elif found is not None:
             reading.means("all of the model is trained", name)
             return ()
-    if reading.tool.name == "axolotl":
+    trl = reading.tool.name == "trl" and any(started(source, reading.tool) for source in reading.sources)
+    if trl or reading.tool.name == "axolotl":  # trl trainer/utils.py, get_peft_config
         return ()
     of_rank = reading.stated(*names.rank, *CONFIG.rank)
     return (of_rank.name,) if of_rank is not None and reading.number_of(of_rank) > 0 else ()

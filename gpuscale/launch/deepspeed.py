@@ -192,7 +192,7 @@ def stated(reading: Reading) -> bool:
         name in source.settings for source in reading.sources if source.kind == "json" for name in _OF_ENGINE
     )
     kind = reading.text("distributed_type") or ""
-    return kind.upper() == "DEEPSPEED" or bool(engine or reading.first(*marks))
+    return kind.upper() == "DEEPSPEED" or reading.flag("use_deepspeed") or bool(engine or reading.first(*marks))
 
 
 _OF_ENGINE = (
@@ -205,11 +205,19 @@ _OF_ENGINE = (
 """Settings by which a file is DeepSpeed's, though it says nothing of ZeRO."""
 
 
+_FILES = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_config.deepspeed_config_file")
+"""Settings that name a configuration of DeepSpeed's own."""
+
+
 def read(reading: Reading) -> None:
     """Read DeepSpeed's own settings: everything but model, sequence and batch."""
     _read_groups(reading)
     stages = (*names("zero_optimization.stage"), "deepspeed_config.zero_stage", "zero_stage")
-    stage = reading.integer(*stages) or 0
+    stage = reading.integer(*stages)
+    if stage is None:
+        own = any(name in source.settings for source in reading.sources for name in _OF_ENGINE)
+        stage = 0 if own or reading.first(*_FILES) else 2  # accelerate utils/dataclasses.py, DeepSpeedPlugin
+        reading.assume(f"ZeRO {stage}: nothing else is said")
     reading.option("zero", stage, *stages)
     _read_offload(reading)
     _read_overlap(reading, stage)

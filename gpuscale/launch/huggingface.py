@@ -55,9 +55,10 @@ def _claims_accelerate(source: Source) -> bool:
         return trainer_scripts.claims(source)  # arguments and a parser of them are parts of what a script trains
     tables = ("fsdp_config.", "parallelism_config.")
     launched = any(name in source.launcher for name in ("use_fsdp", "mixed_precision"))
-    launched |= bool({"sft", "pt", "train"}.intersection(source.program)) and any(
-        started(source, load_tool(name)) for name in TOOLS
+    trains = any(
+        word in _KNOWN["trains"] or (word.endswith(".py") and "tensorflow" not in word) for word in source.program
     )
+    launched |= trains and any(started(source, load_tool(name)) for name in TOOLS)
     marked = [name for name in source.settings if name in TRAINER_MARKS or name.startswith(tables)]
     other = source.kind == "command" and (
         marked == ["gradient_accumulation_steps"] or source.program[:1] == ("colossalai",)
@@ -75,6 +76,7 @@ def read(reading: Reading) -> None:
     tool = trainer_scripts.take(reading) or _take_tool(reading, tabled=tabled)
     reading.run_by(tool)
     _take_loading(reading)
+    _take_negated(reading)
     if tool.name == "ms-swift":
         _named_by_swift_2(reading)
         task = reading.text("task_type") or "causal_lm"
@@ -90,6 +92,7 @@ def read(reading: Reading) -> None:
     _ask_olmo_core(reading)
     _say_tasks(reading)
     take_configs(reading, tool)
+    accelerate.take_processes(reading)
     accelerate.take_environment(reading)
     under_deepspeed = deepspeed.stated(reading)
     recomputed = _read_checkpointing(reading)
@@ -124,6 +127,20 @@ def read(reading: Reading) -> None:
     _read_batch(reading, tool, under_deepspeed)
 
 
+def _take_negated(reading: Reading) -> None:
+    """Take switches that are turned off, and those of variables.
+
+    HfArgumentParser has `--no_bf16` beside each switch that is on by default.
+    """
+    for name, one in list(reading.settings.items()):
+        own = name.removeprefix("no_")
+        if own != name and str(getattr(reading.defaults.get(own), "value", "")) == "True":
+            reading.settings[own] = replace(reading.settings.pop(name), name=own, value=str(one.value).lower() in OFF)
+    for name, one in reading.environment.items():
+        if name.lower() in reading.tool.asked:
+            reading.settings.setdefault(name.lower(), replace(one, name=name.lower()))
+
+
 def _ask_olmo_core(reading: Reading) -> None:
     """Ask how a script of open-instruct that trains by OLMo-core shards, and what it makes of a rank's batch.
 
@@ -139,7 +156,7 @@ def _ask_olmo_core(reading: Reading) -> None:
 
 
 def _take_loading(reading: Reading) -> None:
-    """Take what TRL hands to `from_pretrained` as arguments of its own: JSON, or a table."""
+    """Take what stands in JSON or tables: what TRL hands to `from_pretrained`, what FSDP and accelerate are told."""
     whole = reading.settings.get("model_init_kwargs")
     table = trainer.dictionary(reading, "model_init_kwargs") if whole is not None else {}
     for key in ("attn_implementation", "dtype", "torch_dtype"):
@@ -148,6 +165,22 @@ def _take_loading(reading: Reading) -> None:
             found = replace(whole, value=table[key])
         if found is not None:
             reading.settings.setdefault(key, replace(found, name=key))
+    for held in ("fsdp_config", "accelerator_config"):  # JSON on a command line
+        whole = reading.settings.get(held)
+        if whole is not None and str(whole.value).lstrip().startswith("{"):
+            for key, value in _flat(trainer.dictionary(reading, held), f"{held}.").items():
+                reading.settings.setdefault(key, replace(whole, name=key, value=value))
+    for name in adapters.LOADED:  # as the checkpoint has it
+        loads = reading.tool.name != own_programs.NAME or name.endswith("torch_dtype")  # others may mean autocast
+        if loads and (one := reading.settings.get(name)) and str(one.value).lower() == "auto":
+            wide = WIDE_CHECKPOINTS.search(str(getattr(reading.get("model_name_or_path"), "value", "")))
+            reading.settings[name] = replace(one, value="float32" if wide else "bfloat16")
+            kind = "fp32" if wide else "bf16"
+            reading.assume(f"weights are loaded as checkpoints have them, in {kind}: from_pretrained of transformers 5")
+
+
+WIDE_CHECKPOINTS = re.compile(r"(^|[/-])(distil)?gpt2|dialogpt|gpt-neo-", re.IGNORECASE)
+"""Names of models whose checkpoints on the hub are fp32 (safetensors of openai-community/gpt2, EleutherAI/gpt-neo)."""
 
 
 _WITH_TABLES = ("arctic-training", "axolotl")
@@ -550,14 +583,13 @@ def _read_accelerate(reading: Reading) -> None:
         reading.refuse(megatron, "accelerate's own Megatron-LM is not modelled", settles="tp")
     degrees = accelerate.read_degrees(reading)
     reading.option("framework", "pytorch" if degrees.get("ep", 1) > 1 else "accelerate")
-    processes = reading.integer("num_processes")
-    if "gpus" not in reading.options and processes:
-        reading.option("gpus", processes, "num_processes")
     if "gpus" not in reading.options and "dp_shard" in degrees:
         product = math.prod(degrees.values())
         reading.option("gpus", product)
         reading.assume(f"GPUs are the product of the degrees, {product}")
     reading.means("nodes", "num_machines")
+    if (steps := reading.launcher.pop(trainer.ACCUMULATION[0], None)) is not None:
+        reading.say(steps, "of accelerate's plugin for DeepSpeed alone")
     if accelerate.sharded(reading):
         accelerate.read_fsdp(reading, degrees)
     else:
@@ -568,9 +600,9 @@ def _read_accelerate(reading: Reading) -> None:
         own = reading.tool.name == own_programs.NAME
         if "zero" not in reading.given and not reading.get("distributed_type") and not own:
             reading.assume("replicas without sharding (DDP): neither DeepSpeed nor FSDP is asked for")
-    each = trainer.dictionary(reading, "accelerator_config").get("gradient_accumulation_kwargs")
-    if reading.flag("sync_each_batch") or (isinstance(each, dict) and each.get("sync_each_batch")):
-        reading.option("grad_reduce", "each", "accelerator_config", "sync_each_batch")
+    each = ("sync_each_batch", "accelerator_config.gradient_accumulation_kwargs.sync_each_batch")
+    if any(map(reading.flag, each)):
+        reading.option("grad_reduce", "each", "accelerator_config", *each)
 
 
 def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
@@ -594,7 +626,8 @@ def _read_batch(reading: Reading, tool: Tool, under_deepspeed: bool) -> None:
         reading.means(f"{steps} accumulation steps", "batch_size")
     if total is None and steps is None and micro and not reading.given.get("gbs"):
         steps = _steps_to(reading, micro)
-    trained = tool.name != "transformers" or reading.first("num_train_epochs", "output_dir", "do_train")
+    told = reading.script or reading.first("num_train_epochs", "output_dir", "do_train")
+    trained = tool.name != "transformers" or told
     if micro is None and total is None and trained:
         micro = trainer.count(reading, *_MICRO)
     if tool.name == "ms-swift" and steps is None and micro and not reading.given.get("gbs"):

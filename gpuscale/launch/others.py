@@ -420,7 +420,8 @@ def _claims_maxtext(source: Source) -> bool:
     """Whether a source is a configuration of MaxText, or of Primus for MaxText."""
     named = any(name in source.settings for name in ("model_name", "base_emb_dim"))
     degrees = any(name.startswith(("ici_", "dcn_")) for name in source.settings)
-    whole = "per_device_batch_size" in source.settings and (named or degrees)
+    runs = any("maxtext" in word.lower() for word in source.program)
+    whole = (runs or "per_device_batch_size" in source.settings) and (named or degrees)
     return whole or bool(_maxtext_table(source.settings))
 
 

@@ -153,6 +153,8 @@ def _read_option(reading: Reading, name: str, row: ToolOption) -> None:
             reading.option(name, size, *row.of)
         return
     text = (reading.text(*row.of) or "").lower()
+    if not text and any(getattr(reading.settings.get(one), "value", None) == {} for one in row.of):
+        text = "{}"  # of TOML, a table with nothing in it: all as usual
     value = row.words.get(text, row.words.get("*") if text else "")
     if value is None:
         reading.refuse(reading.get(*row.of), f"unknown value {shown(text)}", did_you_mean(text, row.words, "known are"))

@@ -9,9 +9,12 @@ from gpuscale.presets.tools import Tool, load_tool
 
 
 def started(source: Source, tool: Tool) -> bool:
-    """Whether a command starts a tool: by one of its programs, or a module below one."""
-    words = [word.rpartition("/")[2] for word in source.program]
-    return any(word == one or word.startswith(f"{one}.") for word in words for one in tool.programs)
+    """Whether a command starts a tool: by one of its programs, or a module or file below one (`trl/scripts/sft.py`)."""
+    words = [f"{word.rpartition('/')[2]}." for word in source.program]
+    inside = [f".{word.replace('/', '.')}." for word in source.program]
+    return any(word.startswith(f"{one}.") for word in words for one in tool.programs) or any(
+        f".{one}." in word for word in inside for one in tool.programs if "." in one
+    )
 
 
 def tool_of(sources: Sequence[Source], names: Iterable[str]) -> Tool:

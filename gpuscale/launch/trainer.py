@@ -318,7 +318,7 @@ def read_checkpointing(reading: Reading, *names: str, default: bool = False) -> 
     if found:
         value = str(getattr(reading.needed(found), "value", "")).strip().lower()
         on = value not in OFF
-        if value == "offload":
+        if value.startswith(("offload", "unsloth")):  # axolotl utils/gradient_checkpointing
             reading.option("offload", "activations", found)
     elif default:
         reading.assume("every layer is recomputed, the tool's default")

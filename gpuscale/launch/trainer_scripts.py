@@ -108,17 +108,10 @@ def take(reading: Reading) -> Tool | None:
         _take_unsloth(reading)
         return load_tool("unsloth")
     if loaded and not {"torch_dtype", "dtype"} & settings.keys():
-        wide = WIDE_CHECKPOINTS.search(str(getattr(settings.get("model_name_or_path"), "value", "")))
-        _set(reading, "args", "torch_dtype", "float32" if wide else "bfloat16")
-        kind = "fp32" if wide else "bf16"
-        reading.assume(f"weights are loaded as checkpoints have them, in {kind}: from_pretrained of transformers 5")
+        _set(reading, "args", "torch_dtype", "auto")
     if own:
         return _take_loop(reading)
     return load_tool("trl" if str(settings["args"].value).endswith("Config") else "transformers")
-
-
-WIDE_CHECKPOINTS = re.compile(r"(^|[/-])(distil)?gpt2|dialogpt|gpt-neo-", re.IGNORECASE)
-"""Names of models whose checkpoints on the hub are fp32 (safetensors of openai-community/gpt2, EleutherAI/gpt-neo)."""
 
 
 def _take_loop(reading: Reading) -> Tool:
@@ -394,6 +387,9 @@ def _take_adapters(reading: Reading, table: str) -> None:
     _give(reading, f"{adapters}.", "peft_config.")
     if adapters != table:
         _set(reading, adapters, "peft_config", _class(settings, adapters))
+    else:  # of keywords, which may be none
+        settings.pop("peft_config.origin", None)
+        settings.setdefault("peft_config", replace(settings[table], name="peft_config", value="LoraConfig", why=""))
 
 
 def _take_made(reading: Reading, table: str, last: str) -> bool:

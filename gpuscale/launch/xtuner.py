@@ -102,7 +102,7 @@ def _read_strategy(reading: Reading) -> None:
         reading.option("framework", "deepspeed", found.name)
         reading.option("zero", int(stage[1]), found.name)
         if "offload" in str(found.value):
-            reading.option("offload", "optimizer", found.name)
+            reading.option("offload", "optimizer+parameters" if stage[1] == "3" else "optimizer", found.name)
         return
     reading.option("framework", "pytorch")
     reading.option("zero", 0)
