@@ -286,6 +286,36 @@ def test_a_program_of_no_known_framework_is_asked_for_all_that_decides(kind: str
     assert any("none of its defaults" in one.meaning for one in job.assumed)
 
 
+OWN_LOOP = """from mylib import build, loader
+parser.add_argument("--llm", default="Qwen/Qwen2.5-0.5B")
+parser.add_argument("--seq-len", type=int, default=2048)
+micro_batch = 4
+grad_accum_steps = 8  # {word}
+for batch in loader(tokenizer):
+    build(args.llm)(batch).{call}()
+"""
+
+
+def test_a_program_in_python_that_configures_nothing_known_suggests_what_its_lines_say(tmp_path: Path) -> None:
+    path = script(tmp_path, OWN_LOOP.format(word="language model", call="backward"), "own.py")
+    suggested = ("model=qwen2.5-0.5b", "seq=2048", "micro_batch_size=4", "gbs=64")
+    for files, gpus in ([path], 2), ([script(tmp_path, "torchrun --nproc_per_node 2 own.py --lr 1\n")], None):
+        with pytest.raises(LackingError, match=r"own\.py is of no framework") as caught:
+            read_launch(files, {}, {"gpus": gpus})
+        assert [one for one in suggested if f"`{one}" not in asked(caught.value)] == []
+        assert read_launch(files, {"*": "suggested"}, {"gpus": gpus}).options["seq"] == 2048
+    for word, call in ("import gym", "backward"), ("language model", "forward"):
+        with pytest.raises(InputError, match="no configuration of a known framework"):
+            read_launch([script(tmp_path, OWN_LOOP.format(word=word, call=call).replace("{", ""), "own.py")])
+
+
+def test_a_module_that_a_program_in_python_trains_by_is_named(tmp_path: Path) -> None:
+    text = "import train\ntokenizer = 1\ntrain.train_sft(model_id='gpt2')\n"
+    with pytest.raises(LackingError, match=r"configured in train\.py, which is not here") as caught:
+        read_launch([script(tmp_path, text, "pipeline.py")])
+    assert asked(caught.value).startswith("give it too: `launch_files=train.py`, or give `model=")
+
+
 def test_a_program_that_is_not_here_is_named(tmp_path: Path) -> None:
     path = script(tmp_path, "deepspeed --num_gpus 4 src/train_ner.py\n")
     with pytest.raises(LackingError, match=r"deepspeed train_ner\.py is of no framework") as caught:

@@ -103,6 +103,7 @@ def launches(
         documents[-1].place,
         tuple(source for one in documents for source in one.sources),
         tuple(dict.fromkeys(path for one in documents for path in one.files)),
+        tuple(said for one in documents for said in one.missing),
     )
     if not found:
         return [together]
@@ -158,6 +159,12 @@ def missing_configuration(lost: Sequence[Said]) -> InputError:
     return InputError(message, place=printable(f"{lost[0].file}:{lost[0].line}"), hint=hint)
 
 
+class UnknownProgramError(InputError):
+    """No configuration of a known framework is in a Python file; `lost` are files, not here, that may have one."""
+
+    lost: tuple[Said, ...]
+
+
 class _Reader:
     def __init__(self, paths: Sequence[Path], variables: Mapping[str, str], files: OpenFiles) -> None:
         self.paths, self.variables, self.files = paths, variables, files
@@ -178,7 +185,15 @@ class _Reader:
         if kind == "script":
             return list(self._commands(path))
         if kind == "python":
-            return self._configured(path)
+            try:
+                return self._configured(path)
+            except UnknownProgramError as error:
+                if not strangers.in_python(self.files.read(path).text):
+                    raise
+                source = Source(str(path), "program", {}, (path.name,))
+                return [
+                    Launch(str(path), (source,), (path, *(one for one in self.imported if one != path)), error.lost)
+                ]
         seen: dict[Path, None] = {}
         sources = interpolated(tuple(self._documents(path, seen, "")), self.variables)
         jobs = self._jobs(path, jobs_in(sources[-1], self.files, self.files.read(path)))
@@ -253,12 +268,14 @@ class _Reader:
                 yield Launch(made.place if inside else f"{own.file}:{command.line}", whole, (*files, *made.files))
             if not programs:
                 lost = lost or self._lost_program(command)
+                program = None if _claimed(every) else self._program_file(command)
+                files = tuple(dict.fromkeys((*files, program))) if program else files
                 yield Launch(f"{own.file}:{command.line}", every, files, lost, tuple(map(normpath, absent)))
 
     def _programs(self, command: Command) -> list[Launch]:
         """Return what the Python file that a command runs configures, with the command's arguments; often nothing."""
         words = [word for word in command.source.program if word.endswith(".py")]
-        path = self.find(words[0], command.path) if words else None
+        path = self._program_file(command)
         written = command.texts.get(str(PurePosixPath(words[0]))) if words else None
         if path is None and written is not None:  # by the script itself
             path = command.path
@@ -278,6 +295,13 @@ class _Reader:
             finally:
                 self.texts = {}
         return []
+
+    def _program_file(self, command: Command) -> Path | None:
+        """Return the Python file that a command runs, if it is here: by its path, or as a module."""
+        words = command.source.program
+        modules = [f"{after.replace('.', '/')}.py" for word, after in pairwise(words) if word == "-m"]
+        named = [word for word in words if word.endswith(".py")] or modules
+        return self.find(named[0], command.path) if named else None
 
     def _lost_program(self, command: Command) -> tuple[Said, ...]:
         """Return the Python file that configures a job of xtuner, if it is not here."""
@@ -361,6 +385,7 @@ class _Reader:
                 return [replace(one, files=(path, *one.files)) for one in self.file(document)]
             line = self.files.read(path).text[: named.start()].count("\n") + 1
             raise missing_configuration([Said(str(path), line, str(PurePosixPath(folder) / f"{name}.yaml"), "")])
+        lost: list[str] = []
         hint = "give what it prints: a log with its arguments, or the command with its options"
         message = "no configuration of a known framework is in this program"
         origins = (str(one.settings["origin"].value) for one in every)
@@ -369,12 +394,15 @@ class _Reader:
             does = "returns" if "config" in elsewhere else "does"
             message = f"what {printable(elsewhere)[:MAX_NAME]} {does} is in no file that is here"
             module = printable(elsewhere.rpartition(".")[0].strip(".").replace(".", "/"))[:MAX_NAME]
+            lost = [f"{module}.py"] if module else []
             which = f"`launch_files={module}.py`, or the folder of its package" if module else "what defines it"
             hint = f"give {which}, too, or {hint.removeprefix('give ')}"
         if missing := list(self._missing(path)):
             message = f"what it takes from {printable(', '.join(missing[:4]))[:MAX_NAME]} by `import *` is not here"
-            hint = f"give these files too, or {hint.removeprefix('give ')}"
-        raise InputError(message, place=str(path), hint=hint)
+            hint, lost = f"give these files too, or {hint.removeprefix('give ')}", missing[:4]
+        error = UnknownProgramError(message, place=str(path), hint=hint)
+        error.lost = tuple(Said(str(path), 0, name, "") for name in lost)
+        raise error
 
     def _missing(self, path: Path) -> Iterator[str]:
         """Yield the files, not here, of modules of which a Python file takes all names: `from setting import *`."""

@@ -19,6 +19,7 @@ from gpuscale.files import printable
 from gpuscale.launch import launchers, own_programs
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.own_files import OTHER_MODELS
+from gpuscale.launch.python_loops import LANGUAGE
 from gpuscale.launch.settings import (
     UNSET,
     LackingError,
@@ -83,11 +84,27 @@ def sets_up(source: Source) -> bool:
 def trains(sources: Sequence[Source]) -> bool:
     """Whether what no framework claims is a training of a language model, as far as it says anything."""
     last = sources[-1]
+    if last.kind == "program":
+        return not does_other(last)
     if last.kind == "command":
         return not sets_up(last) and not does_other(last) and (may_train(last) or last.passed)
     told = {option for name, one in last.settings.items() if says(one.value) and (option := option_of(name))}
     batch = told & {"gbs", "batch", "micro_batch_size", "accumulation"}
     return last.kind in {"yaml", "toml"} and len(told) > 2 and bool(batch) and not any(map(does_other, sources))
+
+
+def in_python(text: str) -> bool:
+    """Whether a Python file that configures nothing which is known trains a language model, by what it calls."""
+    of_language = LANGUAGE.search(text) or re.search(r"\bllm\b|language[ _]model|tokenizer", text.lower())
+    return bool(_TRAINS.search(text) and of_language and not _NOT_OF_LANGUAGE.search(text))
+
+
+_TRAINS = re.compile(
+    r"\.backward\(|optimizer\.step\(|\.(train|fit|pretrain|finetune|learn)\(|value_and_grad|\b(pre_?|fine_?)?(train|tune)\w*\("
+)
+_NOT_OF_LANGUAGE = re.compile(
+    r"import tensorflow|from tensorflow|torchvision|diffusers|import gym|ForSequenceClass|ForMasked|ForImage|UNet"
+)
 
 
 # --- what names nearly say
@@ -114,6 +131,25 @@ def option_of(name: str) -> str:
     whole = "_".join([*tables, last])
     found = next((option for option, pattern in _NAMES.items() if pattern.search(whole)), None)
     return found if found is not None else speaks_of(last) or ""
+
+
+def said_in(text: str, file: str) -> Source:
+    """Return what lines of a Python file say, in names and defaults of arguments, as a source that states nothing."""
+    settings: dict[str, Setting] = {}
+    for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
+        found = _SAID.match(line[:300])
+        if found:
+            name, value = (found[1] or found[3]).replace("-", "_"), found[2] or found[4]
+            settings.setdefault(name, Setting(name, value, file, number, line.strip()[:100]))
+    return Source(file, "program", settings, (PurePosixPath(file).name,))
+
+
+MAX_LINES = 5000
+_SAID = re.compile(
+    r"\s*(?:\w+\.)*(\w+)(?:\s*:\s*\w+)?\s*=\s*[\"']?([\w./-]+)[\"']?\s*[,)]*\s*(?:#.*)?$"
+    r"|.{0,40}\([\"']--?([\w-]+)[\"'].*\bdefault\s*=\s*[\"']?([\w./-]+)"
+)
+"""A line of Python that gives a name a plain value, or an argument its default."""
 
 
 def nearly_said(sources: Sequence[Source]) -> dict[str, list[Near]]:
