@@ -32,7 +32,7 @@ GPUS_SAID = re.compile(
     re.IGNORECASE,
 )
 MODEL_SAID = re.compile(
-    r"\b(?<!distill-)(?:llama|qwen|mixtral|mistral|deepseek|gpt|gemma|olmo|falcon|bloom|opt|phi|dbrx|mpt)"
+    r"(?<![a-z0-9])(?<!distill-)(?:llama|qwen|mixtral|mistral|deepseek|gpt|gemma|olmo|falcon|bloom|opt|phi|dbrx|mpt)"
     r"[\w.-]{0,12}?\d[\w.]*(?![\w.]*[-_][\w.-]*(?:distill|\d[bm]\b))",
     re.IGNORECASE,
 )
@@ -284,7 +284,8 @@ def nearly(launch: Launch, pattern: re.Pattern[str]) -> str:
 def _mentions(launch: Launch, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
     """Yield what names and lines of files say that a pattern finds, each with its place in words."""
     for path in launch.files:
-        found = pattern.search(path.name.replace("_", " ").replace("-", " ")) or pattern.search(path.name)
+        names = (path.name.replace("_", " ").replace("-", " "), path.name, path.name.replace("_", "-"))
+        found = next(filter(None, map(pattern.search, names)), None)
         if found:
             yield found[0], f"the file's name says {printable(found[0].strip())}"
     for path in launch.files:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuscale.arguments import public
 from gpuscale.errors import InputError, shown
-from gpuscale.files import printable, read_text, reads
+from gpuscale.files import printable, reads
 from gpuscale.launch import own_programs, strangers, trainer_scripts
 from gpuscale.launch.asking import (
     GPUS_SAID,
@@ -34,7 +34,6 @@ from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
 from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
 from gpuscale.launch.sources import CUT, WITHOUT, Launch, launches, missing_configuration
 from gpuscale.launch.targets import targets
-from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.launch.unread import IGNORED
 from gpuscale.launch.writing import Target
 from gpuscale.planning.planfile import replaced
@@ -224,9 +223,7 @@ def _read(
             target = strangers.TARGET._replace(frameworks=target.frameworks)
         reading = Reading(launch.sources, given, ignored)
         if target.name == STRANGER:
-            programs = (path for path in launch.files if path.suffix == ".py")
-            told = (strangers.said_in(read_text(path, MAX_LOG_BYTES, "a launch file"), str(path)) for path in programs)
-            reading.sources = (*told, *reading.sources)
+            reading.sources = strangers.with_programs(launch.sources, launch.files)
         return _job(launch, target, reading)
     except LackingError as caught:
         error = caught

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpuscale.errors import InputError
 from gpuscale.files import is_file, is_folder, printable
-from gpuscale.launch import own_programs, strangers
+from gpuscale.launch import strangers
 from gpuscale.launch.commands import Command, Commands
 from gpuscale.launch.documents import document, interpolated, tree
 from gpuscale.launch.dumps import dumped_arguments
@@ -220,8 +220,8 @@ class _Reader:
             commands = [one for one in commands if any(target.claims(one.source) for target in known_ones)]
         if not any(strangers.may_train(one.source) for one in commands) and not shell.ends:
             passed = [one for one in shell.passed if strangers.may_train(one.source)]
-            if not passed and own_programs.TRAINING.search(f"{path.absolute().parent.name}/{path.name}"):
-                passed = [one for one in shell.passed if not strangers.sets_up(one.source)][-1:]
+            folder = f"{path.absolute().parent.name}/{path.name}"
+            passed = passed or [one for one in shell.passed if strangers.hands_over(one.source, folder)][-1:]
             commands += _told_apart(passed)
         if not commands:
             _refuse_nothing(shell)

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from math import prod
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from gpuscale.errors import InputError
-from gpuscale.files import printable
+from gpuscale.files import printable, read_text
 from gpuscale.launch import launchers, own_programs
 from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.own_files import OTHER_MODELS
@@ -32,6 +32,7 @@ from gpuscale.launch.settings import (
     says,
 )
 from gpuscale.launch.starters import FILE_TOOLS, LAUNCHERS, NOTHING, STARTERS
+from gpuscale.launch.traced import MAX_LOG_BYTES
 from gpuscale.launch.unread import concern, speaks_of
 from gpuscale.launch.writing import Target
 from gpuscale.presets.files import known_table
@@ -51,9 +52,12 @@ _DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp")
 
 def does_other(source: Source) -> str:
     """Return what a program does by its words that is no training of a language model; empty where nothing says so."""
+    names = " ".join(PurePosixPath(word).name for word in source.program if not _DOCUMENT.search(word))[:2000]
     models = [str(one.value) for name, one in source.settings.items() if option_of(name) == "model"]
-    text = " ".join([*source.program, *models])[:2000]
-    found = next((does for does, pattern in _OTHER.items() if pattern.search(text)), "")
+    texts = [names, *[" ".join([*source.program, *models])[:2000]] * (len(_OTHER) - 1)]  # a folder may be `tests`
+    found = next(
+        (does for (does, pattern), text in zip(_OTHER.items(), texts, strict=True) if pattern.search(text)), ""
+    )
     only = {"do_predict", "do_eval"} & source.settings.keys() and "do_train" not in source.settings
     images = any(OTHER_MODELS.search(name) for name in source.settings)
     evaluates, *_, of_images = _OTHER
@@ -73,6 +77,16 @@ def may_train(source: Source) -> bool:
     return launched or bool(own_programs.TRAINING.search(text)) or len(told) > 1
 
 
+_DOCUMENT = re.compile(r"\.(ya?ml|json|toml)$")
+
+
+def hands_over(source: Source, path: str) -> bool:
+    """Whether a command that may do anything trains, by where it stands or the variables that are set before it."""
+    near = {option for option in nearly_said([source]) if option in _NAMES}
+    told = near & {"gbs", "batch", "micro_batch_size"} and len(near) > 2
+    return not sets_up(source) and (bool(told) or bool(own_programs.TRAINING.search(path)))
+
+
 def sets_up(source: Source) -> bool:
     """Whether a command sets up a machine, prints or moves files."""
     name = PurePosixPath(source.program[0]).name if source.program else ""
@@ -90,7 +104,9 @@ def trains(sources: Sequence[Source]) -> bool:
         return not sets_up(last) and not does_other(last) and (may_train(last) or last.passed)
     told = {option for name, one in last.settings.items() if says(one.value) and (option := option_of(name))}
     batch = told & {"gbs", "batch", "micro_batch_size", "accumulation"}
-    return last.kind in {"yaml", "toml"} and len(told) > 2 and bool(batch) and not any(map(does_other, sources))
+    learns = any(re.search(r"(^|\.|_)(lr|learning_rate|epochs|max_steps|train_iters)$", name) for name in last.settings)
+    says_so = (len(told) > 2 and batch) or (len(told) > 3 and learns)
+    return last.kind in {"yaml", "toml"} and bool(says_so) and not any(map(does_other, sources))
 
 
 def in_python(text: str) -> bool:
@@ -133,7 +149,14 @@ def option_of(name: str) -> str:
     return found if found is not None else speaks_of(last) or ""
 
 
-def said_in(text: str, file: str) -> Source:
+def with_programs(sources: Sequence[Source], files: Sequence[Path]) -> tuple[Source, ...]:
+    """Return sources after what the lines of the Python files among a job's files say."""
+    programs = [path for path in files if path.suffix == ".py"]
+    texts = [read_text(path, MAX_LOG_BYTES, "a launch file") for path in programs]
+    return (*(_said_in(text, str(path)) for text, path in zip(texts, programs, strict=True)), *sources)
+
+
+def _said_in(text: str, file: str) -> Source:
     """Return what lines of a Python file say, in names and defaults of arguments, as a source that states nothing."""
     settings: dict[str, Setting] = {}
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
