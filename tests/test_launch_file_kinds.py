@@ -51,6 +51,27 @@ def test_a_script_that_leaves_its_files_does_not_find_them(tmp_path):
         read_launch([tmp_path / "start.sh"])
 
 
+# -- batches of DeepSpeed's JSON, which say the GPUs
+
+OF_BATCHES = """{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
+"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}"""
+
+
+@pytest.mark.parametrize(
+    ("more", "given", "gpus"), [("", {}, 8), ("--num_gpus 8", {}, 8), ("", {"gpus": 8}, None), ("", {"gpus": 4}, 0),
+                                ("--num_gpus 4", {}, 0)],
+)  # fmt: skip
+def test_all_three_sizes_of_a_batch_say_the_gpus_where_nothing_else_does(more, given, gpus, tmp_path):
+    (tmp_path / "ds.json").write_text(OF_BATCHES)
+    (tmp_path / "run.sh").write_text(TRAIN.replace("--num_gpus 8", more) + "\n")
+    if gpus == 0:
+        with pytest.raises(InputError, match="a batch of 64 is not 2 x 4 microbatches x 4 replicas"):
+            read_launch([tmp_path / "run.sh"], {}, given)
+    else:
+        made = read_launch([tmp_path / "run.sh"], {}, given)
+        assert (made.options.get("gpus"), made.options["gbs"]) == (gpus, 64)
+
+
 # -- Python scripts that give a model adapters
 
 SCRIPT = """

@@ -123,6 +123,14 @@ def test_what_python_prints_of_a_machine_is_asked_for(tmp_path: Path, printed: s
         read_launch([script(tmp_path, text + TRAINED)])
 
 
+@pytest.mark.parametrize("number", ["10**9 * 10**9 + 1", "1 << 61", "8 / 0", "2 - 10**9 * 2 * 10**9"])
+def test_numbers_that_bash_would_wrap_or_refuse_are_asked_for(tmp_path: Path, number: str) -> None:
+    with pytest.raises(LackingError, match="variable GAS"):
+        read_launch([script(tmp_path, f"LENGTH=2048\nGAS=$(( {number} ))\n{TRAINED}")])
+    passed = script(tmp_path, f"LENGTH=2048\nGAS=$(( 1 || {number} ))\n{TRAINED}")
+    assert read_launch([passed]).options["gbs"] == 8
+
+
 FRAGMENT = """MODEL_ARGS=(
   --num-layers 28 --hidden-size 3584 --ffn-hidden-size 18944 --num-attention-heads 28 --group-query-attention
   --num-query-groups 4 --swiglu --normalization RMSNorm --disable-bias-linear --add-qkv-bias --vocab-size 152064
@@ -461,17 +469,22 @@ ACCELERATED = """accelerate launch --config_file $HOME/accelerate.yaml {options}
 
 
 @pytest.mark.parametrize(
-    ("options", "stage"),
-    [("--use_deepspeed --zero_stage 2", 2), ("--use_fsdp --fsdp_sharding_strategy FULL_SHARD", 3), ("--multi_gpu", 0)],
+    ("options", "stage", "less"),
+    [
+        ("--use_deepspeed --zero_stage 2", 2, "--use_deepspeed"),
+        ("--use_deepspeed --zero_stage 1", 1, "--zero_stage 1"),
+        ("--use_fsdp --fsdp_sharding_strategy FULL_SHARD", 3, "--use_fsdp"),
+        ("--multi_gpu", 0, "--num_machines 1"),
+    ],
 )
 def test_options_beside_a_configuration_of_accelerate_that_is_not_here_say_enough(
-    tmp_path: Path, options: str, stage: int
+    tmp_path: Path, options: str, stage: int, less: str
 ) -> None:
     job = read_launch([script(tmp_path, ACCELERATED.format(options=options, more=""))])
     assert int(str(job.layout.get("zero", 0))) == stage and job.options["gbs"] == 16
     assert any("accelerate.yaml is not here" in one.meaning for one in job.assumed)
     with pytest.raises(LackingError, match="says how the job is sharded, and is not here"):
-        read_launch([script(tmp_path, ACCELERATED.format(options="--num_machines 1", more=""))])
+        read_launch([script(tmp_path, ACCELERATED.format(options=less, more=""))])
 
 
 def test_settings_of_fsdp_in_a_file_that_is_not_here_are_said(tmp_path: Path) -> None:
