@@ -337,3 +337,18 @@ def test_short_words_are_degrees_in_a_table_of_parallelism_alone(tmp_path, table
     given = {"zero": 0, "gbs": 64, "lora_targets": "q,v"} | ({} if gpus else {"gpus": 4})
     made = read_launch([tmp_path / "a.yaml"], {}, given)
     assert (made.layout.get("tp"), made.options.get("gpus")) == (tp, gpus)
+
+
+@pytest.mark.parametrize(
+    ("more", "gpus"),
+    [("cluster: {total_gpus: 16, num_nodes: 2}", 16), ("world_size: 16\nnum_nodes: 2", 16),
+     ("num_gpus: 8\nnum_nodes: 2", 16), ("num_gpus: 16\nnum_nodes: 2", None)],
+)  # fmt: skip
+def test_gpus_beside_nodes_are_those_of_each_unless_they_are_said_to_be_all(tmp_path, more, gpus):
+    (tmp_path / "a.yaml").write_text(f"{LORA}{more}\n")
+    given = {"zero": 0, "gbs": 64, "lora_targets": "q,v"}
+    if gpus:
+        assert read_launch([tmp_path / "a.yaml"], {}, given).options["gpus"] == gpus
+    else:
+        with pytest.raises(LackingError, match="16 GPUs are those of each of 2 nodes or of all"):
+            read_launch([tmp_path / "a.yaml"], {}, given)

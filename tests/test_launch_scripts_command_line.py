@@ -55,6 +55,14 @@ def test_a_class_made_from_arguments_of_the_trainer_says_what_matters(tmp_path):
     assert any("5" in one.meaning for one in job.assumed)
 
 
+def test_a_class_made_from_arguments_of_the_trainer_takes_theirs_of_the_command_line(tmp_path):
+    own = "@dataclass\nclass Own(TrainingArguments):\n    extra: int = 1\n"
+    parse = "(args,) = HfArgumentParser((Own,)).parse_args_into_dataclasses()\n"
+    told = {"command_line": "--per_device_train_batch_size 3 --bf16 true --extra 2"}
+    job = read(tmp_path, TRAINER + own + parse + START, told, seq=512)
+    assert (job.layout["micro_batch_size"], job.options["precision"]) == (3, "bf16")
+
+
 def test_adapters_of_a_command_line_are_asked_for(tmp_path):
     parse = "args, of = TrlParser((SFTConfig, ModelConfig)).parse_args_and_config()\n"
     text = TRAINER + parse + "SFTTrainer(model=model, args=args, peft_config=get_peft_config(of)).train()\n"

@@ -134,13 +134,12 @@ def _take_devices(reading: Reading) -> None:
     listed = found.value if isinstance(found.value, list) else str(found.value).split(",")
     count = (digits(listed[0]) or 0) if len(listed) == 1 else len(listed)
     beside = [one for one in opened(reading.settings).values() if NODES.fullmatch(one.last)]
-    nodes = (digits(beside[0].value) if beside else None) or 1
+    nodes = 1 if found.last in _WHOLE else (digits(beside[0].value) if beside else None) or 1
     if nodes > 1 and count > USUAL_NODE and count % nodes == 0 and not reading.given.get("gpus"):
         message = f"no file states whether {count} GPUs are those of each of {nodes} nodes or of all"
         reading.refuse(found, message, settles="gpus", likely=(str(count), str(count * nodes)))
     if count > 0:
-        total = found.last in _WHOLE
-        reading.settings["num_processes"] = replace(found, value=count * (1 if total else nodes))
+        reading.settings["num_processes"] = replace(found, value=count * nodes)
         for one in beside:
             reading.say(one, "nodes")
 
