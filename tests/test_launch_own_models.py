@@ -274,8 +274,15 @@ precision: {bf16: true, gradient_checkpointing: true}
 def test_digits_that_are_no_number_of_python_are_no_sizes(tmp_path, value):
     said = asked(tmp_path, f', n_kv_heads: "{value}", tp: "{value}"', f', micro_batch_size: "{value}"')
     assert "kv_heads=" not in said
+    assert "`tp=...`" in said
     assert "layers=6" in said
     assert "num_gpus" not in asked(tmp_path, more=f'hardware: {{num_gpus: "{value}"}}')
+
+
+def test_degrees_beyond_all_gpus_are_refused_at_their_place(tmp_path):
+    with pytest.raises(InputError, match="out of range\nhint: give 1 to 1,048,576") as caught:
+        job(tmp_path, f", tp: {10**17}")
+    assert str(caught.value.place).endswith("tiny.yaml:2: net.tp")
 
 
 @pytest.mark.parametrize(("ffn", "gated"), [(512, "false"), (1024, "false"), (688, "true")])

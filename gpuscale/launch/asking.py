@@ -129,7 +129,8 @@ def typed(lacks: Sequence[Lack]) -> tuple[dict[str, str], dict[str, Any]]:
     """Return values with which reading may go on: of variables, and of options."""
     values = {lack.error.name: lack.probe for lack in lacks if lack.error.variable}
     options = {lack.error.name: lack.probe for lack in lacks if not lack.error.variable}
-    return values, {name: int(value) if value.isdecimal() else value for name, value in options.items()}
+    numbers = {name: digits(value) for name, value in options.items()}
+    return values, {name: value if (one := numbers[name]) is None else one for name, value in options.items()}
 
 
 OTHERS = {"zero": ("0", "2", "3", "1"), "micro_batch_size": ("2", "4"), "precision": ("bf16", "fp16", "fp32")}
@@ -152,7 +153,7 @@ def others_of(lacks: Sequence[Lack], layout: Mapping[str, Any]) -> Iterator[list
 def batches_of(lacks: Sequence[Lack], options: Mapping[str, Any], layout: Mapping[str, Any]) -> Iterator[list[Lack]]:
     """Yield what is missing with whole batches that are microbatches of every replica, if the batch is among it."""
     degrees = prod(int(layout.get(name) or 1) for name in ("tp", "pp", "cp"))
-    each = max(1, int(options["gpus"]) // degrees) * int(layout.get("micro_batch_size") or 1)
+    each = max(1, int(options.get("gpus") or 1) // degrees) * int(layout.get("micro_batch_size") or 1)
     for at, lack in enumerate(lacks):
         if (lack.suggested or lack.error.answer) and _BATCH.search(lack.error.of or lack.error.name):
             count = max(1, -(-int(digits(lack.probe) or 1) // each))

@@ -280,9 +280,9 @@ def _take_degrees(reading: Reading) -> None:
             size, inside = digits(one.value), "parallel" in table and is_called(f"degree.{axis}", f"parallel.{last}")
             if size is not None and (inside or is_called(f"degree.{axis}", last)):
                 sizes[axis] = max(size, 1)
-                reading.say(reading.settings.pop(one.name), f"{axis} = {sizes[axis]}")
                 if axis != "dp":
-                    reading.option(axis, sizes[axis])
+                    reading.option(axis, sizes[axis], one.name)
+                reading.say(reading.settings.pop(one.name), f"{axis} = {sizes[axis]}")
     counted = any(is_called("num_processes", name.rpartition(".")[2]) for name in stated) or reading.given.get("gpus")
     if {"tp", "dp"} <= sizes.keys() and not counted:
         gpus = math.prod(sizes.values())

@@ -156,7 +156,7 @@ def _agreed(lacks: list[Lack], job: LaunchJob, attempt: _Attempt) -> tuple[list[
         with suppress(InputError):
             tried.append((changed, attempt(changed)))
     for taken, made in tried if wrong else ():
-        for changed in (taken, *batches_of(taken, made.options, made.layout)):
+        for changed in (taken, *batches_of(taken, {**made.options, **attempt.given}, made.layout)):
             with suppress(InputError):
                 again = made if changed is taken else attempt(changed)
                 if attempt.wrong_with(again) is None:

@@ -736,8 +736,8 @@ def _meant(found: Setting, option: str) -> str:
 
 
 def _number_meant(found: Setting, option: str) -> str:
-    counts = option in {*DEGREES, "gbs", "micro_batch_size", "seq"} and str(found.value).isdecimal()
-    return str(found.value) if counts else ""
+    number = digits(found.value) if option in {*DEGREES, "gbs", "micro_batch_size", "seq"} else None
+    return "" if number is None or (option in DEGREES and not 1 <= number <= MAX_GPUS) else str(number)
 
 
 def _line_of(found: Setting) -> str:
