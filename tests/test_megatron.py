@@ -195,6 +195,26 @@ def test_no_option_of_a_plan_is_dropped(target):
         assert text_of(target, {}, {name: value}) != usual, name
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "layout", "shown"),
+    [
+        ("muon", {"zero": 0}, "--optimizer muon"),
+        ("muon", {"zero": 1}, "--optimizer dist_muon"),
+        ("muon", {"zero": 2}, "Muon excludes the distributed optimizer"),
+        ("muon", {"zero": 1, "shard": 4}, "Muon excludes the distributed optimizer"),
+        ("adamw", {"zero": 2}, "--use-megatron-fsdp"),
+        ("adamw", {"zero": 1, "shard": 4}, "--use-distributed-optimizer"),
+    ],
+)
+def test_muon_shards_its_states_itself_over_all_replicas(optimizer, layout, shown):
+    options = {"model": "llama3-8b", "gpus": 16, "gbs": 64, "framework": "megatron-lm", "optimizer": optimizer}
+    try:
+        text = "".join(one.text for one in exported(predicted(options, layout), "megatron-lm").files)
+    except NoAnswerError as error:
+        text = str(error)
+    assert shown in text
+
+
 # --- names, types and choices of Megatron-LM's own parser
 
 WITH_VALUE = {
