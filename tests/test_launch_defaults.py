@@ -12,6 +12,7 @@ ACCELERATE += " --output_dir o --block_size 2048 --per_device_train_batch_size 2
 OPEN = "accelerate launch --num_processes 8 --mixed_precision bf16 open_instruct/finetune.py --model_name_or_path"
 OPEN += " Qwen/Qwen2.5-7B --dataset_mixer_list x 1.0 --max_seq_length 4096"
 MAXTEXT = "python3 -m MaxText.train MaxText/configs/base.yml model_name=llama3.1-8b"
+VERL = "torchrun --nproc_per_node=8 -m verl.trainer"
 XTUNER = """
 from transformers import AutoModelForCausalLM
 from xtuner.model import SupervisedFinetune
@@ -52,6 +53,13 @@ COMMANDS = [
     (OPEN, {"micro_batch_size": 8, "gbs": 64, "recompute": "none"}),
     (f"{OPEN} --use_lora", {"tune": "lora", "lora_rank": 64, "lora_targets": "all"}),
     (MAXTEXT, {"micro_batch_size": 12, "gbs": 96, "seq": 2048, "recompute": "full", "zero": 3}),
+    # microbatches of 8,192 tokens, which older releases count in sequences
+    (f"{VERL}.sft_trainer model.path=Qwen/Qwen2.5-7B data.max_length=2048", {"micro_batch_size": 4, "gbs": 256}),
+    (
+        f"{VERL}.sft_trainer model.path=Qwen/Qwen2.5-7B data.use_dynamic_bsz=False data.micro_batch_size_per_gpu=2",
+        {"micro_batch_size": 2, "seq": 1024},
+    ),
+    (f"{VERL}.fsdp_sft_trainer model.partial_pretrain=Qwen/Qwen2.5-7B data.max_length=4096", {"micro_batch_size": 4}),
     (f"{MAXTEXT} per_device_batch_size=2 gradient_accumulation_steps=4", {"micro_batch_size": 2, "gbs": 64}),
 ]
 
@@ -76,6 +84,7 @@ packed_sequence: {packed_sequence_size: 4096}
 DOCUMENTS = [
     (AXOLOTL, {"micro_batch_size": 1, "gbs": 8}),
     (f"{AXOLOTL}fsdp: [shard_grad_op, auto_wrap]\n", {"zero": 2}),
+    (f"{AXOLOTL}torch_dtype: float32\n", {"precision": "bf16", "master_dtype": "none"}),  # that of `bf16` counts
     (f"{AXOLOTL}gradient_checkpointing: unsloth\n", {"recompute": "full", "offload": "activations"}),
     (f"{OUMI}deepspeed: {{enable_deepspeed: true}}\n", {"zero": 0}),
     (f"{OUMI}deepspeed: {{enable_deepspeed: true, zero_stage: ZERO_3, offload_optimizer: {{device: cpu}}}}\n",
@@ -88,6 +97,13 @@ DOCUMENTS = [
 @pytest.mark.parametrize(("text", "expected"), DOCUMENTS)
 def test_a_document_has_what_its_tool_does_where_nothing_is_said(tmp_path, text, expected):
     assert_has(job(tmp_path, a__yaml=text), **expected)
+
+
+@pytest.mark.parametrize("script", ["dpo_online.py", "nash_md.py", "prm.py"])
+def test_scripts_that_learn_otherwise_than_their_names_begin(tmp_path, script):
+    command = f"accelerate launch --num_processes 8 examples/scripts/{script} --model_name_or_path Qwen/Qwen2.5-7B"
+    with pytest.raises(InputError, match="trains against other models"):
+        job(tmp_path, {}, a__sh=f"{command} --per_device_train_batch_size 2")
 
 
 def test_a_table_of_toml_with_nothing_in_it_is_there(tmp_path):

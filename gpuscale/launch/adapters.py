@@ -53,7 +53,7 @@ ARGUMENTS = Names(
 )  # fmt: skip
 """Arguments of TRL, axolotl, LLaMA-Factory and ms-swift."""
 
-ALL_LINEAR = ("lora_target_linear", "peft.match_all_linear")
+ALL_LINEAR = ("lora_target_linear", "peft.match_all_linear", "policy.dtensor_cfg.lora_cfg.match_all_linear")
 """Switches for adapters of every linear layer."""
 
 KINDS = tuple(_KNOWN["kinds"])

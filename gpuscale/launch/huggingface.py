@@ -481,7 +481,7 @@ def _read_held(reading: Reading, tool: Tool) -> None:
     named = [reading.get(name) for name in ("bf16", "fp16", "mixed_precision", "ACCELERATE_MIXED_PRECISION")]
     mixed = any(one and precision_word(one) in {"bf16", "fp16"} for one in named)
     cast = mixed and reading.layout.get("zero") and "loop_shards" not in reading.settings
-    held = word == half or (tool.name in _IN_16_BITS and word != "fp32")
+    held = word == half or tool.name == "axolotl" or (tool.name in _IN_16_BITS and word != "fp32")
     if half == "fp16" and (mixed or tool.name in _IN_16_BITS):
         return
     if not pure and (cast or not held):

@@ -318,18 +318,22 @@ def _verl_batch(reading: Reading, sequence: int) -> None:
     responses = trainer.count(reading, "actor_rollout_ref.rollout.n") or 1
     names = (f"{_ACTOR}ppo_micro_batch_size_per_gpu",)
     micro = trainer.count(reading, *names) or _shared(reading, f"{_ACTOR}ppo_micro_batch_size")
-    most = f"{_ACTOR}ppo_max_token_len_per_gpu"
     if reading.flag(f"{_ACTOR}use_dynamic_bsz"):
-        tokens = (trainer.count(reading, most) or sequence) * int(reading.layout.get("cp") or 1)
-        each = prompts * responses // trainer.data_parallel(reading, "the microbatch")
-        # tokens of a GPU times the GPUs that split sequences (dp_actor.py), in microbatches alike
-        micro = next(one for one in range(max(1, tokens // sequence), 0, -1) if each % one == 0)
-        reading.assume(f"microbatches of {micro} sequences of {sequence:,} tokens: they are packed by tokens", most)
+        micro = _packed(reading, sequence, prompts * responses, f"{_ACTOR}ppo_max_token_len_per_gpu")
     elif micro is None and not reading.given.get("micro_batch_size"):
         micro = 1
         reading.assume("microbatches of 1 sequence: ppo_micro_batch_size_per_gpu is not stated, and verl wants it")
     reading.means(f"optimizer steps of {prompts} prompts", whole)
     _batch(reading, micro, prompts * responses, mini, "actor_rollout_ref.rollout.n", *names)
+
+
+def _packed(reading: Reading, sequence: int, total: int, most: str) -> int:
+    """Return the sequences of a microbatch that holds so many tokens of a GPU times those that split sequences."""
+    tokens = (trainer.count(reading, most) or sequence) * int(reading.layout.get("cp") or 1)  # dp_actor.py
+    each = total // trainer.data_parallel(reading, "the microbatch")
+    micro = next(one for one in range(max(1, tokens // sequence), 0, -1) if each % one == 0)
+    reading.assume(f"microbatches of {micro} sequences of {sequence:,} tokens: they are packed by tokens", most)
+    return micro
 
 
 def _shared(reading: Reading, name: str) -> int | None:
@@ -358,11 +362,14 @@ def _read_verl_sft(reading: Reading) -> None:
             "give `tp` and the like",
         )
     _verl_fsdp(reading, table, "model.", "")
-    trainer.read_sequence(reading, "data.max_length")
-    each = "data.micro_batch_size_per_gpu"
-    micro = None if reading.stated(each) else _shared(reading, "data.micro_batch_size")
-    micro, total = micro or trainer.count(reading, each), trainer.count(reading, "data.train_batch_size")
-    _batch(reading, micro, total, "data.micro_batch_size_per_gpu", "data.train_batch_size")
+    sequence = trainer.read_sequence(reading, "data.max_length") or int(reading.given["seq"])
+    each, total = "data.micro_batch_size_per_gpu", trainer.count(reading, "data.train_batch_size") or 0
+    engine = reading.stated("model.partial_pretrain") is None  # sft_trainer_engine.yaml; before it sft_trainer.yaml
+    if reading.flag("data.use_dynamic_bsz", default=engine):
+        micro: int | None = _packed(reading, sequence, total, "data.max_token_len_per_gpu")
+    else:
+        micro = None if reading.stated(each) else _shared(reading, "data.micro_batch_size")
+    _batch(reading, micro or trainer.count(reading, each), total, each, "data.train_batch_size")
 
 
 # --- AReaL

@@ -146,7 +146,8 @@ def _named(reading: Reading, names: Iterable[str]) -> str:
     """Return the method that names of files speak of first, none where one of them says `sft`."""
     words = [part for name in names for part in re.split(r"[^a-z0-9]+", PurePosixPath(name).name.lower())]
     started = reading.tool.started
-    return "" if "sft" in words else next((started[word] for word in words if word in started), "")
+    found = [started[word] for word in words if word in started]
+    return "" if "sft" in words or not found else "other" if "other" in found else found[0]  # `online_dpo.py`
 
 
 def _on(reading: Reading, name: str) -> bool:
