@@ -181,6 +181,11 @@ ABSENT = (
 )
 
 
+def test_what_extends_a_list_without_being_known_stays_unknown_by_its_name():
+    held = evaluated("import sys\nx = [1]\nx.extend(sys.argv[1])\nx.extend(3)")["x"]
+    assert (held[0], held[1].name, isinstance(held[2], Unknown)) == (1, "sys.argv.1", True)
+
+
 def test_a_package_of_a_try_is_taken_as_installed_with_a_word_where_something_hangs_on_it():
     program = Program(lambda *_: None, {})
     assert program.module("own.py", ABSENT).names["x"] == "fast"
