@@ -261,6 +261,18 @@ KINDS = {
     ),
     "a script of Python under ray": (
         "ray job submit -- python learn.py --cp_size 2 --max_len 2048 --zero-hpz 1\n", "cp=2 seq=2048", {}),
+    "variables of a script that hands over": (
+        "export BLOCK_SIZE=${BLOCK_SIZE:-2048}\nexport GLOBAL_BATCH_SIZE=64 MICRO_BATCH_SIZE=2\n"
+        "export ACTIVATION_CHECKPOINTING=1\n"
+        'exec "${HERE}/submit.sh"\n',
+        "seq=2048 gbs=64 micro_batch_size=2 recompute=full", {},
+    ),
+    "a model in the name of a module": (
+        "python -m perf.pretrain_llama31_70b --ulysses_size 2 --dtype fp16\n",
+        "model=llama3.1-70b cp=2 precision=fp16", {},
+    ),
+    "a folder that is called tests": ("torchrun --nproc_per_node 8 tests/lm/train.py --offload_optimizer 1 --bs 2\n",
+        "micro_batch_size=2 gbs=16 offload=optimizer", {"gpus": 8}),
     "options of deepspeed alone": ("deepspeed --num_gpus 4 src/train_ner.py\n", "zero=0 gbs=4", {"gpus": 4}),
 }  # fmt: skip
 """Kind of a script -> it, what it suggests, and what is so with all that is suggested."""
@@ -314,6 +326,38 @@ def test_a_module_that_a_program_in_python_trains_by_is_named(tmp_path: Path) ->
     with pytest.raises(LackingError, match=r"configured in train\.py, which is not here") as caught:
         read_launch([script(tmp_path, text, "pipeline.py")])
     assert asked(caught.value).startswith("give it too: `launch_files=train.py`, or give `model=")
+
+
+JOB = """kind: Job
+apiVersion: batch/v1
+spec: {template: {spec: {containers: [{name: a, command: [torchrun, --nproc_per_node, "4", train.py, --tp, "2"]}]}}}
+"""
+
+
+def test_a_manifest_that_a_command_hands_over_is_what_it_starts(tmp_path: Path) -> None:
+    path = script(tmp_path, "kubectl apply -f train.yaml\n")
+    with pytest.raises(LackingError, match=r"kubectl apply is of no framework"):
+        read_launch([path])
+    script(tmp_path, JOB, "train.yaml")
+    with pytest.raises(LackingError, match=r"torchrun train\.py is of no framework") as caught:
+        read_launch([path])
+    assert "`tp=2`" in asked(caught.value) and "gpus=" not in asked(caught.value)
+
+
+def test_jobs_of_a_program_that_is_not_known_are_several_where_they_differ(tmp_path: Path) -> None:
+    line = "torchrun --nproc_per_node {} train.py --tp {} --seed {}\n"
+    same = script(tmp_path, line.format(4, 2, 1) + line.format(4, 2, 2))
+    assert "`tp=2`" in asked(lacking_of(same))
+    for other in (line.format(8, 2, 1), line.format(4, 4, 1)):
+        with pytest.raises(InputError, match="2 jobs are here") as caught:
+            read_launch([script(tmp_path, line.format(4, 2, 1) + other)])
+        assert "and with it give it too" in str(caught.value.hint)
+
+
+def lacking_of(path: str) -> LackingError:
+    with pytest.raises(LackingError) as caught:
+        read_launch([path])
+    return caught.value
 
 
 def test_a_program_that_is_not_here_is_named(tmp_path: Path) -> None:

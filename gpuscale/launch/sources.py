@@ -266,7 +266,9 @@ class _Reader:
                 whole = (*made.sources, *beyond, replace(own, settings=rest))
                 inside = made.files[0] == path  # a program that the script itself writes
                 yield Launch(made.place if inside else f"{own.file}:{command.line}", whole, (*files, *made.files))
-            if not programs:
+            if own.passed and (jobs := self._job_files(command)):  # `kubectl apply -f job.yaml`, `sky launch job.yaml`
+                yield from jobs
+            elif not programs:
                 lost = lost or self._lost_program(command)
                 program = None if _claimed(every) else self._program_file(command)
                 files = tuple(dict.fromkeys((*files, program))) if program else files
@@ -295,6 +297,11 @@ class _Reader:
             finally:
                 self.texts = {}
         return []
+
+    def _job_files(self, command: Command) -> list[Launch]:
+        """Return what the manifests that a command names start, of those that are here."""
+        found = filter(None, (self.find(name, command.path) for name in _named(command.source)))
+        return [job for path in found for job in self.file(path) if job.sources[-1].kind == "command"]
 
     def _program_file(self, command: Command) -> Path | None:
         """Return the Python file that a command runs, if it is here: by its path, or as a module."""

@@ -33,7 +33,7 @@ from gpuscale.launch.settings import (
 )
 from gpuscale.launch.starters import FILE_TOOLS, LAUNCHERS, NOTHING, STARTERS
 from gpuscale.launch.traced import MAX_LOG_BYTES
-from gpuscale.launch.unread import concern, speaks_of
+from gpuscale.launch.unread import concern, is_on, speaks_of
 from gpuscale.launch.writing import Target
 from gpuscale.presets.files import known_table
 from gpuscale.presets.models import load_model
@@ -201,11 +201,16 @@ def _named(one: Setting) -> bool:
 def _value(option: str, one: Setting) -> str | None:
     """Return the value of an option that a setting nearly says: empty where it only speaks of it; None of nothing."""
     text = str(one.value).strip().lower()
-    thousands = re.fullmatch(r"(\d{1,4})k", text)
+    both, thousands = f"{one.name} {text}", re.fullmatch(r"(\d{1,4})k", text)
+    if option == "offload":
+        return (
+            next((part for part in ("optimizer", "parameters", "activations") if part[:5] in both), "")
+            if is_on(text)
+            else None
+        )
     if option in _NAMES and option not in {"model", "lora_targets"}:
         number = digits(text.replace("_", ""))
         return str(1024 * int(thousands[1])) if thousands and option == "seq" else str(number) if number else None
-    both = f"{one.name} {text}"
     if option == "zero":
         stage = re.search(r"(?:zero|stage|ds_?z|[/_-]z)\D{0,8}([0-3])(?!\d)", both)
         worded = (str(stage) for word, stage in _KNOWN["shards"].items() if re.search(word, both))
