@@ -405,7 +405,8 @@ MEGATRON = """torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layer
         ("--rampup-batch-size 64 64 1000 --global-batch-size 512", {"gbs": 512}, "grown"),
         ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl linear", {"loss": "linear"}, ""),
         ("--transformer-impl local", {"attention": "eager"}, ""),
-        ("--fp8-hybrid", {"precision": "fp8-delayed"}, ""),
+        ("--fp8-hybrid", {"precision": "fp8-delayed"}, "16 bits that stay"),
+        ("--fp8-format hybrid --fp8-param-gather", {"precision": "fp8-delayed"}, ""),
         ("--activations-checkpoint-method block --activations-checkpoint-num-layers 8", {"recompute": "full:8"}, ""),
         ("--recompute-method uniform --recompute-num-layers 1", {"recompute": "none"}, ""),
     ],
@@ -552,3 +553,32 @@ def test_batches_that_a_script_takes_from_a_recipe_are_asked_for(tmp_path):
     text = OF_BRIDGE.replace("CHANGED", "cfg.train = TrainingConfig(micro_batch_size=2)")
     with pytest.raises(InputError, match="gbs"):
         job(tmp_path, {"gpus": 64}, a__py=text)
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_retro.py", "pretrain_vlm.py",
+     "pretrain_vision_classify.py", "examples/multimodal/train.py", "pretrain_qwen2_vl.py"],
+)  # fmt: skip
+def test_programs_that_build_no_gpt_from_its_arguments_ask_for_the_model(program, tmp_path):
+    with pytest.raises(InputError, match="model=NAME"):
+        job(tmp_path, {}, a__sh=MEGATRON.replace("pretrain_gpt.py", program) + "\n")
+    made = job(tmp_path, {"model": "llama3-8b"}, a__sh=MEGATRON.replace("pretrain_gpt.py", program) + "\n")
+    assert_has(made, precision="bf16", micro_batch_size=2)
+
+
+SWIFT = "NPROC_PER_NODE=8 megatron sft --max_length 4096 --dataset x "
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("--load Qwen2.5-7B-Instruct-mcore", {"model": "Qwen2.5-7B-Instruct", "seq": 4096, "gbs": 16}),
+        ("--model Qwen/Qwen2.5-7B --recompute_granularity full --recompute_method block --recompute_num_layers 8",
+         {"recompute": "full:8"}),
+        ("--model Qwen/Qwen2.5-7B --pipeline_model_parallel_size 4 --num_layers_per_virtual_pipeline_stage 1",
+         {"vpp": 7}),
+    ],
+)  # fmt: skip
+def test_layers_of_a_model_that_megatron_swift_names(said, expected, tmp_path):
+    assert_has(job(tmp_path, {}, a__sh=f"{SWIFT}{said}\n"), **expected)

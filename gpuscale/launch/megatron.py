@@ -353,8 +353,17 @@ def _read_precision(reading: Reading) -> None:
             reading.refuse(None, message, settles="precision", likely=("bf16",))
         reading.options["precision"] = "fp32"
         reading.assume("neither bf16 nor fp16 is stated: predicted in fp32, as Megatron-LM then runs")
-    if on and reading.get("fp8_param_gather", "fp8_param"):
-        reading.means("weights are gathered in 8 bits", "fp8_param_gather", "fp8_param")
+    gathers = reading.flag(*EIGHT_BITS)
+    if on and gathers:
+        reading.means("weights are gathered in 8 bits", *EIGHT_BITS)
+    elif on and load_framework(reading.options["framework"]).runtime.memory.fp8_weight_bytes < 4.0:
+        reading.assume(
+            "8-bit weights are predicted without the 16 bits that stay beside them unless fp8_param_gather is on"
+        )
+
+
+EIGHT_BITS = ("fp8_param_gather", "fp8_param")
+"""What keeps weights in 8 bits alone; without them 8-bit copies stand beside those in 16 (Megatron core)."""
 
 
 def _read_states(reading: Reading) -> None:

@@ -98,7 +98,7 @@ def _write_megatron(writing: Writing) -> Program:
 def _claims_megatron(source: Source) -> bool:
     names = source.settings.keys()
     if source.kind in {"command", "arguments"}:
-        swift = source.program[:1] == ("megatron",) and "model" in names
+        swift = source.program[:1] == ("megatron",) and not names.isdisjoint(_OF_SWIFT)
         shaped = {"num_layers", "hidden_size"} <= names and bool({"micro_batch_size", "model_parallel_size"} & names)
         return swift or shaped or "tensor_model_parallel_size" in names
     flat = {"tensor_model_parallel_size", "pipeline_model_parallel_size"} & names and "num_layers" in names
@@ -188,13 +188,19 @@ def _named_by_swift(reading: Reading) -> None:
     if length := packed or reading.settings.get("max_length"):
         reading.settings.setdefault("seq_length", length)
     take_type(reading, "torch_dtype")
-    if reading.get("model") is not None and "num_layers" not in reading.settings:
+    if (named := reading.get(*_OF_SWIFT)) is not None and "num_layers" not in reading.settings:
+        converted = replace(named, value=str(named.value).rstrip("/").removesuffix("-mcore"))
+        reading.settings["model"] = reading.settings[named.name] = converted
         read_named_model(reading, "model")
     if reading.given.get("model") or "model" in reading.options:
         trainer.read_tuning(reading)
     else:
         preferences.read(reading)
     _count_pairs(reading)
+
+
+_OF_SWIFT = ("model", "mcore_model", "load")
+"""What names the model, or a checkpoint converted of it: `--load Qwen2.5-7B-Instruct-mcore` of ms-swift 3."""
 
 
 def _count_pairs(reading: Reading) -> None:
@@ -700,6 +706,8 @@ def _precision_recipe(reading: Reading, found: Setting | None) -> None:
     if "fp8" in text:
         recipe = next((recipe for word, recipe in _RECIPES.items() if word in text), "delayed")
         reading.settings |= {"fp8_format": replace(found, value="hybrid"), "fp8_recipe": replace(found, value=recipe)}
+        keeps = replace(found, value=recipe != "blockwise")  # training/mixed_precision.py
+        reading.settings.setdefault("fp8_param_gather", keeps)
     if "fp8_current_scaling" in text and "first_last_layers_bf16" not in reading.settings:
         reading.assume("the first and the last layer, which stay in bf16, are predicted in 8 bits", found)
     if "fp4" in text:

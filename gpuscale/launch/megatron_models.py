@@ -291,6 +291,11 @@ def _refuse_other_models(reading: Reading) -> None:
         if found:
             are = "Mamba layers" if "mamba" in str(found.value) else what
             reading.refuse(found, f"{are}: not read from arguments", BY_NAME, settles="model")
+    words = [word for source in reading.sources for word in source.program if word.endswith(".py")]
+    for part, what in _KNOWN["programs"].items():
+        if any(re.search(rf"(pretrain|train|finetune)_({part})\.py$|(^|/)({part})/[^/]+$", word) for word in words):
+            where = reading.get("num_layers", "decoder_num_layers")
+            reading.refuse(where, f"{words[-1][:60]} builds {what}: not read from arguments", BY_NAME, settles="model")
     beside = reading.get("mlp_type")
     if beside is not None and str(beside.value) == "residual":  # of DeepSpeed
         reading.refuse(beside, "experts beside a dense MLP: not read from arguments", BY_NAME, settles="model")

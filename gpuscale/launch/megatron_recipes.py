@@ -81,7 +81,7 @@ def recipe_arguments(base: Base) -> Arguments:
     found |= {"overlap_grad_reduce": "dp" in parts, "overlap_param_gather": "dp" in parts}
     found |= {"tp_comm_overlap": "tp" in parts, "overlap_moe_expert_parallel_comm": "ep" in parts}
     found |= {"grad_reduce_in_bf16": True} if base.performance else {"accumulate_allreduce_grads_in_fp32": True}
-    found["use_precision_aware_optimizer"] = "moment_dtype" in own
+    found |= {"use_precision_aware_optimizer": "moment_dtype" in own, "fp8_param_gather": True}
     if "tune" in own:
         found["peft"] = own["tune"]
         found |= {name: own[ours] for ours, name in _OF_ADAPTERS.items() if ours in own}
