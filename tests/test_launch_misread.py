@@ -582,3 +582,15 @@ SWIFT = "NPROC_PER_NODE=8 megatron sft --max_length 4096 --dataset x "
 )  # fmt: skip
 def test_layers_of_a_model_that_megatron_swift_names(said, expected, tmp_path):
     assert_has(job(tmp_path, {}, a__sh=f"{SWIFT}{said}\n"), **expected)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("llama3_8b trainer.devices=8 trainer.num_nodes=2", {"gpus": 16, "model": "llama3-8b"}),
+        ("llama3_8b trainer.devices=8 trainer.num_nodes=2 model=llama3_70b", {"model": "llama3-70b", "cp": 2}),
+        ("'llama3_8b(num_nodes=2, num_gpus_per_node=8, performance_mode=True)'", {"gpus": 16, "grad_dtype": "bf16"}),
+    ],
+)
+def test_factories_of_nemo_on_a_command_line(said, expected, tmp_path):
+    assert_has(job(tmp_path, {}, a__sh=f"nemo llm pretrain --factory {said} --yes\n"), **expected)

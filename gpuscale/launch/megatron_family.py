@@ -726,13 +726,21 @@ def _model_of_recipe(reading: Reading, found: Setting | None) -> None:
     ):
         return
     named = r"(_pretrain|_sft|_peft|_finetune)?(_\d+gpus?)?(_[a-z]*\d+)?(_bf16|_fp8\w*)?(_config)?$"
-    words = re.sub(named, "", str(found.value).lower())
-    name = words.replace("_", "-").replace("llama31-", "llama3.1-").replace("llama32-", "llama3.2-")
+    reading.option("model", _model_called(reading, found, re.sub(named, "", str(found.value).lower())), found.name)
+    reading.assume("what the recipe itself sets is not known here: only what is stated beside it counts", found.name)
+
+
+def _model_called(reading: Reading, found: Setting, words: str) -> str:
+    """Return the model that the library calls so: `llama31_8b`.
+
+    Raises:
+        LackingError: nothing is known of it.
+    """
+    name = words.lower().replace("_", "-").replace("llama31-", "llama3.1-").replace("llama32-", "llama3.2-")
     own, _ = settled("models", name)
     if known_model(own)[0] is None:
         reading.refuse(found, f"the model of the recipe {str(found.value)[:80]} is not known here", settles="model")
-    reading.option("model", own, found.name)
-    reading.assume("what the recipe itself sets is not known here: only what is stated beside it counts", found.name)
+    return own
 
 
 def _named(reading: Reading, prefixes: Iterable[str], names: Mapping[str, str]) -> None:
@@ -845,6 +853,9 @@ def _take_nemo_recipe(reading: Reading, recipe: Setting) -> None:
         found = reading.settings["packed_sequence"]
         reading.settings.setdefault(setting, replace(found, name=setting, value=value, span=None))
     take_recipe(reading, replace(recipe, value=name))
+    other = reading.get("model")
+    if other is not None and reading.sources[-1].kind == "command":  # `model=llama3_70b`, a factory of its own
+        take_model(reading, _model_called(reading, other, str(other.value)), "model")
     if "model" not in reading.options and not reading.given.get("model"):
         _model_of_recipe(reading, recipe)
     if named_recipe(name) is None:
@@ -909,6 +920,7 @@ def _read_nemo(reading: Reading) -> None:
     if called is not None:
         _read_nemo_call(reading, called)
         legacy = False
+    _take_keywords(reading)
     tuned = legacy and any(name.startswith(_TUNED) for name in reading.settings)
     sections = (
         *([_TUNED] if tuned else []), "trainer.strategy.ddp.", "trainer.strategy.", "trainer.plugins.", "model.config.",
@@ -1016,13 +1028,21 @@ def _read_nemo_call(reading: Reading, called: Setting) -> None:
     elif recipe:
         name = str(called.value) if "." in str(called.value) else origin
         settings["recipe"] = replace(called, name="recipe", value=name)
+    _take_plugins(settings)
+
+
+def _take_keywords(reading: Reading) -> None:
+    """Take keywords of a recipe's call, of a factory too: `--factory "llama3_8b(num_nodes=2)"`."""
+    settings, found = reading.settings, reading.get("factory", "f")
+    if found is not None:
+        for name, value in re.findall(r"(\w+)\s*=\s*['\"]?([\w.]+)", str(found.value)):
+            settings.setdefault(name, replace(found, name=name, value=value))
     for keyword, name in {"num_nodes": "trainer.num_nodes", "num_gpus_per_node": "trainer.devices"}.items():
         if keyword in settings:
             settings.setdefault(name, settings[keyword])
     if reading.flag("performance_mode"):
         for name, value in (("tp_comm_overlap", True), ("grad_reduce_in_fp32", False)):
             settings.setdefault(name, replace(settings["performance_mode"], name=name, value=value))
-    _take_plugins(settings)
 
 
 def _take_plugins(settings: dict[str, Setting]) -> None:
