@@ -105,6 +105,35 @@ def test_an_engine_of_deepspeed_reads_the_file_that_its_arguments_name(tmp_path,
     assert (job.layout["zero"], job.layout["micro_batch_size"], job.options["gbs"]) == (2, 3, 24)
 
 
+STEPS = [
+    "loss.backward()\n    if (step + 1) % 8 != 0:\n        continue",
+    "last = (step + 1) % 8 == 0\n    loss.backward()\n    if last:\n        optimizer.step()",
+    "waits = (step + 1) % 8 != 0\n    loss.backward()\n    if not waits:\n        optimizer.step()",
+    "for _ in range(8):\n        loss.backward()",
+    "count += 1\n    loss.backward()\n    if count == 8:\n        optimizer.step()",
+]
+
+
+@pytest.mark.parametrize("body", STEPS)
+def test_steps_that_come_after_several_backward_passes(tmp_path, body):
+    job = read(tmp_path, "model = DDP(model)", prepare="count = 0", body=body)
+    assert (job.layout["micro_batch_size"], job.options["gbs"]) == (2, 64)
+
+
+def test_rounds_that_are_passed_over_before_a_backward_pass_add_up_nothing(tmp_path):
+    job = read(tmp_path, "model = DDP(model)", body="if step % 8 == 3:\n        continue\n    loss.backward()")
+    assert job.options["gbs"] == 8
+
+
+@pytest.mark.parametrize(
+    "said", ["split_batches=True", "dataloader_config=DataLoaderConfiguration(split_batches=True)"]
+)
+def test_batches_that_accelerate_splits_are_asked_about(tmp_path, said):
+    wrap = f"from accelerate.utils import DataLoaderConfiguration\nacc = Accelerator({said})"
+    with pytest.raises(InputError, match="the batch of a device is then that of all"):
+        read(tmp_path, wrap, prepare="model, optimizer = acc.prepare(model, optimizer)", zero=0, precision="bf16")
+
+
 def test_steps_between_those_of_the_optimizer_are_counted(tmp_path):
     job = read(tmp_path, "model = DDP(model)", body="if (step + 1) % 16 == 0:\n        optimizer.step()")
     assert job.options["gbs"] == 128

@@ -171,10 +171,12 @@ def _say_mixed(args: Record, call: Record) -> None:
 
 
 def _say_accelerator(args: Record, call: Record) -> None:
-    for name in ("mixed_precision", "gradient_accumulation_steps"):
+    for name in ("mixed_precision", "gradient_accumulation_steps", "split_batches"):
         if name in call.parts:
             args.put(name, call.parts[name], call.place)
     for one in call.parts.values():
+        if isinstance(one, Record) and _last(one) == "DataLoaderConfiguration" and "split_batches" in one.parts:
+            args.put("split_batches", one.parts["split_batches"], one.place)
         if isinstance(one, Record) and _last(one) == "FullyShardedDataParallelPlugin":
             _say_fsdp(args, one)
         if isinstance(one, Record) and _last(one) == "DeepSpeedPlugin":

@@ -154,6 +154,7 @@ class State(ABC):
         self.imports: dict[Imported, Any] = {}
         self.words: dict[str, Counter[str]] = {}  #: of each file, how often each is in it.
         self.stepping: dict[ast.If, bool] = {}  #: whether an optimizer steps where a condition holds.
+        self.looped: set[ast.AST] = set()  #: loops of which it is known every how many rounds an optimizer steps.
         self.whole: dict[str, str] = {}  #: modules that are imported as such -> the file that does.
         self.accumulates: tuple[Any, Place] | None = None  #: every how many steps an optimizer steps: `if n % 4 == 0`.
         self.choices: dict[str, tuple[str, ...]] = {}  #: name of what is asked for -> what it may be.

@@ -324,6 +324,14 @@ class Statements(Calls):
             self.stepping[node] = bool(STEPPING.search(ast.unparse(node)))
         return self.stepping[node]
 
+    def _accumulate(self, loop: ast.For | ast.While, scope: Scope) -> None:
+        """Take every how many rounds of a loop an optimizer steps, where it is not in each; told once."""
+        if loop not in self.looped:
+            self.looped.add(loop)
+            every = _period_of(loop) if STEPPING.search(ast.unparse(loop)) else None
+            if every is not None:
+                self.accumulates = self.value(every, scope), scope.place(loop)
+
     def _run_if(self, node: ast.If, scope: Scope, above: tuple[list[ast.stmt], ...] = ()) -> Ended | None:
         """Take a branch; `above`: those of the conditions before, which do not hold, that this one is the `elif` of."""
         for one in ast.walk(node.test):
@@ -384,6 +392,7 @@ class Statements(Calls):
         return None
 
     def _run_for(self, node: ast.For, scope: Scope) -> Ended | None:
+        self._accumulate(node, scope)
         every = self.value(node.iter, scope)
         items = self.items(every)
         every = every if items is None else items
@@ -424,6 +433,7 @@ class Statements(Calls):
         return None if ended is not None and ended.how in {"break", "continue", PERHAPS} else ended
 
     def _run_while(self, node: ast.While, scope: Scope) -> Ended | None:
+        self._accumulate(node, scope)
         perhaps: Unknown | None = None
         while (holds := self.holds(node.test, scope)) is True:
             with self.doubting(perhaps):
@@ -541,6 +551,41 @@ def _targets(statement: ast.stmt) -> Iterator[str]:
     for node in ast.walk(statement) if isinstance(statement, ast.Assign | ast.AnnAssign) else ():
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+
+
+def _period_of(loop: ast.For | ast.While) -> ast.expr | None:
+    """Return what says how many backward passes of a loop are one step of an optimizer; None where nothing does."""
+    every = list(ast.walk(loop))
+    of = {target.id: one.value for one in every if isinstance(one, ast.Assign) and _divides(one.value)
+          for target in one.targets if isinstance(target, ast.Name)}  # fmt: skip
+    counted = {ast.unparse(one.target) for one in every if isinstance(one, ast.AugAssign)}
+    back = next((one.lineno for one in every if isinstance(one, ast.Attribute) and one.attr == "backward"), 0)
+    for one in every:
+        skips = isinstance(one, ast.If) and isinstance(one.body[-1], ast.Continue) and one.lineno > back
+        if isinstance(one, ast.If) and (skips or _steps_alone(one)):
+            named = (of[part.id] for part in ast.walk(one.test) if isinstance(part, ast.Name) and part.id in of)
+            if divided := _divides(one.test) or next(map(_divides, named), None):
+                return divided
+            if _steps_alone(one) and isinstance(one.test, ast.Compare) and ast.unparse(one.test.left) in counted:
+                return one.test.comparators[0]
+        if isinstance(one, ast.For) and one is not loop and isinstance(one.iter, ast.Call) and len(one.iter.args) == 1:
+            inner = ast.unparse(one)  # `for _ in range(4):` of backward passes, and a step after it
+            if ast.unparse(one.iter.func) == "range" and ".backward(" in inner and not STEPPING.search(inner):
+                return one.iter.args[0]
+    return None
+
+
+def _steps_alone(node: ast.If) -> bool:
+    """Whether an optimizer steps under a condition, and no backward pass is there."""
+    text = ast.unparse(node)
+    return STEPPING.search(text) is not None and ".backward(" not in text
+
+
+def _divides(node: ast.expr) -> ast.expr | None:
+    """Return what something is divided by whose rest is asked for: `(step + 1) % 4`."""
+    return next(
+        (one.right for one in ast.walk(node) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod)), None
+    )
 
 
 def _guards(node: ast.If) -> bool:
