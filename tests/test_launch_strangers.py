@@ -1,5 +1,6 @@
 """Launch scripts of strangers: small ones of each kind that was misread, or refused without a way on."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -358,6 +359,25 @@ def lacking_of(path: str) -> LackingError:
     with pytest.raises(LackingError) as caught:
         read_launch([path])
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "framework"),
+    [
+        ("torchrun --nproc_per_node 8 -m torchtitan.train --module a --config b", "this config function", "torchtitan"),
+        ("tune run --nproc_per_node 8 full_finetune_distributed --config own", "recipe's configuration", "torchtune"),
+        ("axolotl train conf/own.yaml --launcher torchrun", r"configured in conf/own\.yaml", "accelerate"),
+    ],
+)  # fmt: skip
+def test_a_framework_whose_configuration_is_not_here_is_asked_for_what_decides(
+    command: str, message: str, framework: str, tmp_path: Path
+) -> None:
+    path = script(tmp_path, f"{command}\n")
+    error = lacking_of(path)
+    assert re.search(f"{message}.*no file states which model is trained", error.message)
+    assert re.match("give (it|its .*) too.*, or give `model=NAME`", asked(error))
+    job = read_launch([path], {"*": "suggested"}, {"model": "gpt2", "gpus": 8, "zero": 3})
+    assert (job.options["framework"], job.options["gbs"], job.layout["micro_batch_size"]) == (framework, 8, 1)
 
 
 def test_a_program_that_is_not_here_is_named(tmp_path: Path) -> None:

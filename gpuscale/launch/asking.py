@@ -179,16 +179,21 @@ def asked_for(
         script: what is called with the arguments that are missing.
     """
     lacks = sorted(
-        lacks, key=lambda lack: (lack.error.variable, int(lack.error.name) if lack.error.name.isdecimal() else 0)
+        lacks,
+        key=lambda lack: (
+            lack.error.variable,
+            int(lack.error.name) if lack.error.name.isdecimal() else 0,
+            not lack.error.lead,
+        ),
     )
     first, *more = (lack.error for lack in lacks)
     sure = wrong is not None and all(lack.suggested or lack.error.answer for lack in lacks)
     then = f"; and then {': '.join(filter(None, [wrong.place, wrong.message]))}" if wrong and sure else ""
     whole = all(lack.suggested for lack in lacks)
     lead = f"{printable(first.lead)}, and " if first.lead else ""
-    files = ", ".join(f"`launch_files={printable(name)[:100]}`" for name in first.lost)
-    rest = [name for name in unread if name not in map(normpath, first.lost)]
-    either = f"give {'it' if len(first.lost) == 1 else 'them'} too: {files}, or " if files else ""
+    either = f"{first.files}, or " if first.files else ""
+    named = {normpath(name) for name in re.findall(r"`launch_files=([^`]*)`", first.files)}
+    rest = [name for name in unread if name not in named]
     if not more:
         suggested = lacks[0].suggested
         hint = f"{first.hint or ''}" + (f"; `assume` takes {lacks[0].way}" if suggested else "")

@@ -636,7 +636,7 @@ def _take_called_recipe(reading: Reading, called: Setting) -> None:
     name = settings_text(reading, "origin").rpartition(".")[2] or str(called.value)
     if named_recipe(name) is None:
         hint = "give the file that defines it too; `gpuscale show recipes` lists those that are known"
-        reading.refuse(called, f"what the recipe {name[:80]} sets is in no file that is here", hint)
+        reading.refuse(called, f"what the recipe {name[:80]} sets is in no file that is here", hint, elsewhere=True)
     reading.settings["recipe"] = replace(called, name="recipe", value=name)
     if "calls._benchmark_common" in reading.settings:  # perf_recipes/_common.py
         off = reading.settings["calls._benchmark_common"]

@@ -31,8 +31,17 @@ from gpuscale.launch.asking import (
 )
 from gpuscale.launch.hardware import take_hardware
 from gpuscale.launch.launchers import MISSING, gpus_of, take_gpus
-from gpuscale.launch.settings import GROWING_BATCH, LackingError, LaunchJob, Reading, Said, Setting, said_of
-from gpuscale.launch.sources import CUT, WITHOUT, Launch, launches, missing_configuration
+from gpuscale.launch.settings import (
+    GROWING_BATCH,
+    LackingError,
+    LaunchJob,
+    NotHereError,
+    Reading,
+    Said,
+    Setting,
+    said_of,
+)
+from gpuscale.launch.sources import CUT, WITHOUT, Launch, give_too, launches, missing_configuration
 from gpuscale.launch.targets import targets
 from gpuscale.launch.unread import IGNORED
 from gpuscale.launch.writing import Target
@@ -219,12 +228,16 @@ def _read(
             place = ", ".join(map(str, launch_files))[:300]
             raise InputError("it contains no training command", place=place, hint=f"supported: {titles}")
         launch, target = _one(list(_claimed(found)), found)
-        if launch.missing and target.name not in KNOWN_CONFIGURATIONS:  # so nothing of it is known
-            target = strangers.TARGET._replace(frameworks=target.frameworks)
+        unknown = strangers.TARGET._replace(frameworks=target.frameworks)
         reading = Reading(launch.sources, given, ignored)
-        if target.name == STRANGER:
-            reading.sources = strangers.with_programs(launch.sources, launch.files)
-        return _job(launch, target, reading)
+        if target.name != STRANGER and (target.name in KNOWN_CONFIGURATIONS or not launch.missing):
+            try:
+                return _job(launch, target, reading)
+            except NotHereError as elsewhere:
+                launch = replace(launch, elsewhere=elsewhere)
+        reading = Reading(launch.sources, given, ignored)
+        reading.sources = strangers.with_programs(launch.sources, launch.files)
+        return _job(launch, unknown, reading)
     except LackingError as caught:
         error = caught
         lone = error.name == "gbs" and reading is not None and "gpus" not in reading.options
@@ -250,7 +263,7 @@ def _job(launch: Launch, target: Target, reading: Reading) -> LaunchJob:
         target.read(reading)
     except LackingError as error:
         if target.name == STRANGER:
-            error.lead, error.lost = _unread(launch)
+            error.lead, error.files = _unread(launch)
             raise
         if error.name != "gpus" or error.likely:
             raise
@@ -439,17 +452,17 @@ KNOWN_CONFIGURATIONS = ("maxtext",)
 """Targets whose files repeat what is known of the framework (MaxText's base.yml)."""
 
 
-def _unread(launch: Launch) -> tuple[str, tuple[str, ...]]:
-    """Say what of a job is of no framework that is known, or not here; return it with the files that would help."""
-    if launch.missing:
-        return missing_configuration(launch.missing).message, tuple(said.text for said in launch.missing)
+def _unread(launch: Launch) -> tuple[str, str]:
+    """Say what of a job is of no framework that is known, or not here; return it with what would help."""
+    lost = launch.elsewhere or (missing_configuration(launch.missing) if launch.missing else None)
+    if lost is not None:
+        return lost.message, lost.hint or ""
     last = launch.sources[-1]
-    what = printable(
-        " ".join(Path(word).name for word in last.program[:6] if word != "--")[:80] or Path(last.file).name
-    )
+    words = [Path(word).name for word in last.program[:6] if word != "--"]
     scripts = [word for word in last.program if re.search(r"\.(py|sh)$", word)][:3]
-    lost = tuple(word for word in scripts if Path(word).name not in {path.name for path in launch.files})
-    return f"{what} is of no framework that is known here", lost
+    absent = [word for word in scripts if Path(word).name not in {path.name for path in launch.files}]
+    what = printable(" ".join(words)[:80] or Path(last.file).name)
+    return f"{what} is of no framework that is known here", give_too(absent) if absent else ""
 
 
 def _by_line(place: str) -> tuple[str, int]:

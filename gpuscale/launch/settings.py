@@ -165,19 +165,22 @@ class LackingError(InputError):
         suggested: a value with what speaks for it, once it was looked for.
         setting: what cannot be as long as it is missing, if anything.
         lead: what is said once before all that is missing.
-        lost: files, not here, that may state it.
+        files: how files are given, in words, that may state all that is missing.
     """
 
     suggested: Suggestion | None = None
-    lost: tuple[str, ...] = ()
     setting: Setting | None = None
-    answer, way, instead, lead = "", "", "", ""
+    answer, way, instead, lead, files = "", "", "", "", ""
 
     def __init__(
         self, message: str, name: str, *, variable: bool = False, likely: Iterable[str] = (), of: str = "", **where: Any
     ) -> None:
         super().__init__(message, **where)
         self.name, self.variable, self.likely, self.of = name, variable, tuple(likely), of
+
+
+class NotHereError(InputError):
+    """What decides stands in a file that is not here."""
 
 
 UNSET = re.compile(r"\$\{\s*(?:(?:oc\.)?env:\s*)?([\w.]+)[^${}]*\}|\$(\w+)|\$\([^)]*\)?")
@@ -547,6 +550,7 @@ class Reading:
         *,
         settles: str = "",
         likely: Iterable[str] = (),
+        elsewhere: bool = False,
     ) -> NoReturn:
         """Refuse a setting.
 
@@ -557,6 +561,7 @@ class Reading:
             settles: the option that settles it where it is given beside the files; it is asked for with all else that
                 is missing.
             likely: its values of which the files speak.
+            elsewhere: it stands for what is in a file that is not here.
 
         Raises:
             InputError: always.
@@ -568,7 +573,7 @@ class Reading:
         if settles:
             hint = hint or f"add {way_to(settles)}"
             raise LackingError(printable(message), settles, likely=likely, place=place, hint=hint)
-        raise InputError(printable(message), field=None, place=place, hint=hint)
+        raise (NotHereError if elsewhere else InputError)(printable(message), field=None, place=place, hint=hint)
 
     def _ask(self) -> None:
         """Refuse settings that nobody asked for and that change memory or time, unless what settles them is given.

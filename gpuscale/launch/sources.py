@@ -53,6 +53,7 @@ class Launch:
     #: documents that its command names as the job's configuration and that are not here.
     missing: tuple[Said, ...] = ()
     unread: tuple[str, ...] = ()  #: files of its own folder that its script reads first and that are not here.
+    elsewhere: InputError | None = None  #: what says that all that decides stands in a file that is not here.
 
 
 def launches(
@@ -155,12 +156,19 @@ def missing_configuration(lost: Sequence[Said]) -> InputError:
     """Say that a job is configured in files that are not here: their names, and where they are named."""
     names, verb = [printable(said.text) for said in lost], "is" if len(lost) == 1 else "are"
     message = f"the job is configured in {' and '.join(names)}, which {verb} not here"
-    hint = f"give {'it' if len(lost) == 1 else 'them'} too: {', '.join(f'`launch_files={name}`' for name in names)}"
-    return InputError(message, place=printable(f"{lost[0].file}:{lost[0].line}"), hint=hint)
+    error = UnknownProgramError(message, place=printable(f"{lost[0].file}:{lost[0].line}"), hint=give_too(names))
+    error.lost = tuple(lost)
+    return error
+
+
+def give_too(names: Sequence[str]) -> str:
+    """Say how files are given that are not here."""
+    ways = ", ".join(f"`launch_files={printable(name)[:MAX_NAME]}`" for name in names)
+    return f"give {'it' if len(names) == 1 else 'them'} too: {ways}"
 
 
 class UnknownProgramError(InputError):
-    """No configuration of a known framework is in a Python file; `lost` are files, not here, that may have one."""
+    """Nothing that is known configures a job here; `lost` are files, not here, that may."""
 
     lost: tuple[Said, ...]
 

@@ -418,7 +418,7 @@ def _take_function(reading: Reading) -> None:
             reading.settings.setdefault(key, replace(place, name=key, value=value, text=f"{name}(): {key} = {value}"))
     elif "model_spec" not in reading.settings:
         hint = "give its config_registry.py too, or a function of torchtitan's own"
-        reading.refuse(place, "this config function is in no file that was given", hint)
+        reading.refuse(place, "this config function is in no file that was given", hint, elsewhere=True)
 
 
 def _read_model(reading: Reading) -> None:

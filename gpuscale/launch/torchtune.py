@@ -149,7 +149,9 @@ def read(reading: Reading) -> None:
         )
     if component is None:
         hint = "give it too; what the recipe trains, its adapters and types stand there"
-        reading.refuse(reading.get("config"), "the recipe's configuration is not here, or names no model", hint)
+        reading.refuse(
+            reading.get("config"), "the recipe's configuration is not here, or names no model", hint, elsewhere=True
+        )
     _read_model(reading, component, re.sub(r"^(lora|qlora|dora|qdora)_", "", named))
     preferences.read(reading)
     _read_adapters(reading, named)
