@@ -393,9 +393,9 @@ def test_an_exit_before_every_command_is_said_with_what_it_hangs_on(tmp_path):
     with pytest.raises(InputError, match="ends here before any command") as caught:
         commands(tmp_path, "echo no\nexit 1\npython t.py --x 1")
     assert caught.value.place.endswith("run.sh:2")
-    with pytest.raises(InputError, match="ends here before any command") as caught:
-        commands(tmp_path, 'TP=8 IMAGE=""\nif [ -z "$IMAGE" ]; then exit 1; fi\npython t.py --x 1')
-    assert "`var=IMAGE=...`" in caught.value.hint
+    (source,) = commands(tmp_path, 'TP=8 IMAGE=""\nif [ -z "$IMAGE" ]; then exit 1; fi\npython t.py --x $IMAGE --y 1')
+    assert source.settings["x"].why == "has to be given"
+    assert any("taken for given" in one.meaning for one in source.assumed)
 
 
 @pytest.mark.parametrize(

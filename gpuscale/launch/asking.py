@@ -52,7 +52,7 @@ USUAL = (
     (r"nnodes|(num|n|slurm)_?(of_)?nodes|node_?(num|count|cnt)|job_num_nodes|(^|_)nodes?$|world_size|num_workers", "1",
      "one node"),
     (r"(^|_)([tpce]|et|vp)p(_|$)|parallel|virtual", "1", "nothing split"),
-    (r"micro_?batch|(^|_)mbs|per_(device|gpu)|train_batch_size_per", "1", "one sequence"),
+    (r"micro_?(train_?)?batch|(^|_)mbs|per_(device|gpu)|train_batch_size_per", "1", "one sequence"),
     (r"seq_?(uence)?_?len|max_?len|block_size|(^|_)seq|pad_len|position_emb", str(USUAL_SEQUENCE), "usual"),
     (r"global_?batch|(^|_)gbs|(^|_)batch_?size", "256", "usual"),
     (r"accum", "1", "none"),
@@ -76,6 +76,14 @@ PROBES = {
 """Option -> a value with which reading goes on where nothing is suggested; for others the first choice, or 1."""
 
 
+ROLES = {
+    r"(^|[_.])models?(_|$)": "model",
+    r"target_modules$": "lora_targets",
+    r"optim(izer)?(_name|_type)?$": "optimizer",
+}
+"""Names of variables and of what hangs on them -> the option whose values they have."""
+
+
 class Lack(NamedTuple):
     """Something that is missing, with what the files suggest for it."""
 
@@ -93,10 +101,10 @@ class Lack(NamedTuple):
     def probe(self) -> str:
         """A value with which reading may go on, to find what else is missing."""
         error, role = self.error, self.error.of or self.error.name
-        of_model = error.variable and re.search(r"(^|_)models?(_|$)", role.lower())
-        name = "model" if of_model else "lora_targets" if role.endswith("target_modules") else error.name
+        named = (option for words, option in ROLES.items() if error.variable and re.search(words, role.lower()))
+        name = next(named, error.name)
         choices = declared(JobOptions)[name].option.choices if name in declared(JobOptions) else ()
-        likely = (*error.likely, *([PROBES[name]] if name in PROBES else []), *choices, "1")[0]
+        likely = (*error.likely, *error.known, *([PROBES[name]] if name in PROBES else []), *choices, "1")[0]
         return self.other or error.answer or (self.suggested.value if self.suggested else likely)
 
     @property
@@ -111,12 +119,18 @@ class Lack(NamedTuple):
         if suggested or error.answer:
             value = self.probe
         why = "with which the rest can run" if self.other and suggested else suggested.why if suggested else ""
-        others = [one for one in error.likely if one != value]
+        others = [one for one in error.likely or error.known if one != value]
         if error.variable and not suggested and re.search(r"(^|_)model(_|$)", error.of):
             others.append(way_to("model"))  # where the variable is a path that says nothing
-        listed = f"{'or ' * bool(suggested or error.variable)}{', '.join(others)}" if others else ""
+        alone = not suggested and (error.known or not error.variable)
+        listed = f"{'' if alone else 'or '}{', '.join(others)}" if others else ""
         said = "; ".join(filter(None, [why, listed, error.instead and f"or {error.instead}"]))
         return f"`{self.name}={value}`" + (f" ({printable(said)})" if said else "")
+
+    @property
+    def free(self) -> bool:
+        """Whether a value is suggested that no file speaks of, so that another one is as good."""
+        return self.suggested is not None and not re.search(r"\bsays?\b", self.suggested.why)
 
     def said(self) -> Said:
         """Say that its suggestion was taken."""
@@ -146,7 +160,7 @@ def others_of(lacks: Sequence[Lack], layout: Mapping[str, Any]) -> Iterator[list
         if lack.name == "gpus" or (lack.error.variable and any(_usual(lack.error, words) for words, _, _ in USUAL[:2])):
             least = ways if lack.name == "gpus" else int(digits(lack.probe) or 1)
             values = tuple(str(least * count) for count in (1, 2, 4, 8, 16, 32, 64))
-        for value in values if lack.suggested or lack.name == "zero" else ():
+        for value in values if lack.free or lack.name == "zero" else ():
             yield [*lacks[:at], lack._replace(other=value), *lacks[at + 1 :]]
 
 
@@ -155,7 +169,9 @@ def batches_of(lacks: Sequence[Lack], options: Mapping[str, Any], layout: Mappin
     degrees = prod(int(layout.get(name) or 1) for name in ("tp", "pp", "cp"))
     each = max(1, int(options.get("gpus") or 1) // degrees) * int(layout.get("micro_batch_size") or 1)
     for at, lack in enumerate(lacks):
-        if (lack.suggested or lack.error.answer) and _BATCH.search(lack.error.of or lack.error.name):
+        if (lack.free or lack.error.answer) and _BATCH.search(
+            lack.error.of if lack.error.variable else lack.error.name
+        ):
             count = max(1, -(-int(digits(lack.probe) or 1) // each))
             for total in (each * count, each * 4 * int(layout.get("pp") or 1), each):
                 yield [*lacks[:at], lack._replace(other=str(total)), *lacks[at + 1 :]]
@@ -250,7 +266,8 @@ def suggestion(
 ) -> Suggestion | None:
     """Return what the files suggest for something that is missing, if anything does; what is `guessed` does not."""
     if error.variable or error.answer:
-        return None if error.answer else _for_variable(error, launch)
+        usual = None if error.answer else _for_variable(error, launch)
+        return None if usual and error.known and usual.value not in error.known else usual
     layout = reading.layout if reading is not None else {}
     if error.name in {"seq", "gbs"} and error.likely:
         return Suggestion(error.likely[0], "as it says")

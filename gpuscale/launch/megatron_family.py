@@ -502,9 +502,10 @@ def _read_bridge(reading: Reading) -> None:
     _named(reading, sections, _FIELDS)
     _take_objects(reading, objects)
     _take_short(reading)
-    if any("vision" in name for name in reading.settings):
-        found = next(one for name, one in reading.settings.items() if "vision" in name)
-        reading.refuse(found, "vision-language models are not modelled", "give a language model: `model=NAME`")
+    found = next((one for name, one in reading.settings.items() if "vision" in name), None)
+    if found is not None:
+        hint = "give a language model: `model=NAME`"
+        reading.refuse(found, "vision-language models are not modelled", hint, settles="model")
     _precision_recipe(reading, reading.get("mixed_precision"))
     recipe = reading.get("recipe") or _performance_recipe(reading)
     recipe = recipe or reading.get("model_recipe_name", "model_family_name")

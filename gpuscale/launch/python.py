@@ -537,10 +537,23 @@ def _plain(value: Any) -> tuple[Any, str]:
 
 
 def _module_of(value: Symbol) -> str:
-    """Return the file of a constant that a script imports by itself from a module that is not here; else nothing."""
+    """Return the file of a value that a script takes from a module that is not here; empty of a class or function.
+
+    It is a constant that is imported by itself, or an attribute of what is called a configuration: `cfg.batch_size`.
+    """
     module, _, last = value.origin.rpartition(".")
-    constant = last == value.name and re.fullmatch(r"[A-Z][A-Z0-9_]+", last) is not None
-    return f"{module.strip('.').replace('.', '/')}.py" if constant and module.strip(".") else ""
+    if _CONFIGURING.search(value.name) and (last.islower() or last.isupper()):
+        module = value.origin.removesuffix(f".{value.name}") if value.origin.endswith(f".{value.name}") else module
+    elif last != value.name or not re.fullmatch(r"[A-Z][A-Z0-9_]+", last):
+        return ""
+    return f"{module.strip('.').replace('.', '/')}.py" if module.strip(".") else ""
+
+
+_CONFIGURING = re.compile(
+    r"(?:^|[._])(?:cfg|conf(?:ig)?s?|settings?|arg(?:ument)?s|h?param(?:eter)?s|opts?|options|constants?|flags)\.(?:\w+\.)*\w+$",
+    re.IGNORECASE,
+)
+"""Names of which an attribute is a value."""
 
 
 def _inside(prefix: str, whole: Any, depth: int = 0) -> Iterator[Found]:

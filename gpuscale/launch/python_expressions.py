@@ -394,7 +394,12 @@ class Expressions(State):
             importer = self.whole.get(whole.origin)
             there = None if importer is None else self.imported(whole.origin, 0, importer)
             found = () if there is None else there.find(name)
-            return self.resolved(found[0]) if found else Symbol(f"{whole.name}.{name}", f"{whole.origin}.{name}")
+            own = f"{whole.name}.{name}"
+            return (
+                self.resolved(found[0])
+                if found
+                else literal(self.given.get(own, Symbol(own, f"{whole.origin}.{name}")))
+            )
         if isinstance(whole, Class):
             found = whole.find(name)
             bound = bool(found) and isinstance(found[0], Function) and found[0].decorated("classmethod")

@@ -124,6 +124,7 @@ class _Attempt:
     ) -> None:  # fmt: skip
         self.files, self.given, self.values, self.texts = launch_files, given, values, texts
         self.followed: dict[tuple[tuple[str, str], ...], list[Launch]] = {}
+        self.replaced: dict[str, str] = {}  #: settings that cannot be read -> the options that are given instead.
 
     def __call__(self, lacks: Sequence[Lack]) -> LaunchJob:
         """Return the job; errors are those of `_read`."""
@@ -135,10 +136,26 @@ class _Attempt:
         if key not in self.followed:
             values_of = {name: value for name, value in known.items() if name != IGNORED}  # no variable of scripts
             self.followed[key] = launches([Path(path) for path in self.files], values_of, self.texts)
-        job = _read(self.files, self.followed[key], options, asked.keys(), known.get(IGNORED, ""))
+        while True:
+            try:
+                ignored = known.get(IGNORED, "")
+                job = _read(self.files, self.followed[key], options, asked.keys(), ignored, self.replaced)
+                break
+            except LackingError as error:
+                settled = not error.variable and options.get(error.name) is not None
+                if not settled or not error.of or error.of in self.replaced or len(self.replaced) >= MAX_LACKS:
+                    raise
+                self.replaced[error.of] = error.name
         taken = _checked(asked)
         layout = {name: taken.pop(name) for name in [*taken] if name in declared(Layout)}
         return replace(job, options={**job.options, **taken}, layout={**job.layout, **layout})
+
+    def legal(self, lacks: Sequence[Lack]) -> LaunchJob | None:
+        """Return the job with values for what is missing; None where nothing can be read or run with them."""
+        with suppress(InputError):
+            job = self(lacks)
+            return job if self.wrong_with(job) is None else None
+        return None
 
     def wrong_with(self, job: LaunchJob) -> InputError | None:
         """Return what is wrong with a job as a whole: degrees that contradict the GPUs, a rule that it breaks."""
@@ -155,21 +172,22 @@ def _agreed(lacks: list[Lack], job: LaunchJob, attempt: _Attempt) -> tuple[list[
     for at, lack in enumerate(lacks):  # which of the few values there are can run with the rest
         if lack.name == "zero" and not lack.suggested:
             ways = {stage: [*lacks[:at], lack._replace(other=stage), *lacks[at + 1 :]] for stage in OTHERS["zero"]}
-            stages = [stage for stage, way in ways.items() if attempt.wrong_with(attempt(way)) is None]
-            if stages:
-                lack.error.likely, lacks = tuple(sorted(stages)), ways[stages[0]]
-                job = attempt(lacks)
+            jobs = {stage: made for stage, way in ways.items() if (made := attempt.legal(way)) is not None}
+            lack.error.likely = tuple(sorted(jobs))
+            for stage in [*jobs][:1]:
+                lacks, job = ways[stage], jobs[stage]
     wrong = attempt.wrong_with(job)
+    if wrong is None:
+        return lacks, job, None
     tried = [(lacks, job)]
-    for changed in others_of(lacks, job.layout) if wrong else ():
+    for changed in others_of(lacks, job.layout):
         with suppress(InputError):
             tried.append((changed, attempt(changed)))
-    for taken, made in tried if wrong else ():
+    for taken, made in tried:
         for changed in (taken, *batches_of(taken, {**made.options, **attempt.given}, made.layout)):
-            with suppress(InputError):
-                again = made if changed is taken else attempt(changed)
-                if attempt.wrong_with(again) is None:
-                    return changed, again, None
+            again = attempt.legal(changed)
+            if again is not None:
+                return changed, again, None
     return lacks, job, wrong
 
 
@@ -213,9 +231,11 @@ ANY, SUGGESTED = "*", "suggested"
 
 def _read(
     launch_files: Sequence[str | Path], found: Sequence[Launch], given: Mapping[str, Any], guessed: Collection[str],
-    ignored: str,
+    ignored: str, replaced: Mapping[str, str],
 ) -> LaunchJob:  # fmt: skip
     """Read what launch files launch; options that are `guessed` speak for nothing, `ignored` settings change nothing.
+
+    Options that are given stand for the settings that they `replaced`.
 
     Raises:
         LackingError: something is missing.
@@ -229,13 +249,13 @@ def _read(
             raise InputError("it contains no training command", place=place, hint=f"supported: {titles}")
         launch, target = _one(list(_claimed(found)), found)
         unknown = strangers.TARGET._replace(frameworks=target.frameworks)
-        reading = Reading(launch.sources, given, ignored)
+        reading = Reading(launch.sources, given, ignored, replaced)
         if target.name != STRANGER and (target.name in KNOWN_CONFIGURATIONS or not launch.missing):
             try:
                 return _job(launch, target, reading)
             except NotHereError as elsewhere:
                 launch = replace(launch, elsewhere=elsewhere)
-        reading = Reading(launch.sources, given, ignored)
+        reading = Reading(launch.sources, given, ignored, replaced)
         reading.sources = strangers.with_programs(launch.sources, launch.files)
         return _job(launch, unknown, reading)
     except LackingError as caught:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
@@ -166,9 +166,11 @@ class LackingError(InputError):
         setting: what cannot be as long as it is missing, if anything.
         lead: what is said once before all that is missing.
         files: how files are given, in words, that may state all that is missing.
+        known: values that it may have, where they are few and the files speak of none.
     """
 
     suggested: Suggestion | None = None
+    known: tuple[str, ...] = ()
     setting: Setting | None = None
     answer, way, instead, lead, files = "", "", "", "", ""
 
@@ -225,11 +227,15 @@ class Reading:
     mean (`option`, `model`, `nothing`, `assume`). What nobody asks for is ignored and listed as such.
     """
 
-    def __init__(self, sources: Iterable[Source], given: Mapping[str, Any] | None = None, ignored: str = "") -> None:
+    def __init__(
+        self, sources: Iterable[Source], given: Mapping[str, Any] | None = None, ignored: str = "",
+        replaced: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         """Begin with what files state, and with options that are given beside them: `gpus` where no file says.
 
         Args:
             ignored: names of settings, with commas between them, that are given as changing neither memory nor time.
+            replaced: settings that cannot be read and the options that are given instead of each.
         """
         self.sources, self.given = tuple(sources), dict(given or {})
         self.ignored = tuple(filter(None, map(str.strip, ignored.split(","))))
@@ -254,6 +260,10 @@ class Reading:
         self._of_model: dict[int, list[str]] = {}
         self._assumed = [said for source in self.sources for said in source.assumed]
         self._replaced = [said for source in self.sources for said in source.ignored]
+        for name, option in (replaced or {}).items():
+            taken = [one.pop(name, None) for one in (self.settings, self.launcher, self.environment)]
+            said = [said_of(one, f"replaced by the {option} that is given") for one in taken if one is not None]
+            self._replaced += said
 
     def run_by(self, tool: Tool) -> None:
         """Take what a tool has where nothing is said, and what it knows of settings that nobody asks for."""
@@ -349,8 +359,19 @@ class Reading:
                 place=f"{found.place}: {printable(found.name[:80])}", hint=f"`var={empty[1]}=VALUE` gives it a value",
             )  # fmt: skip
         if isinstance(found.value, bool) or not _NUMBER.fullmatch(text):
+            self._of_module(found)
             self.refuse(found, f"{shown(found.value)} is not a number")
         return float(text)
+
+    def _of_module(self, found: Setting, known: Sequence[str] = ()) -> None:
+        """Ask for a value that a Python file takes from a module that is not here, where it is none of its own.
+
+        Raises:
+            LackingError: it does.
+        """
+        name = str(found.value).strip()
+        if found.file.endswith(".py") and re.fullmatch(r"[A-Za-z_]\w{0,60}(\.\w{1,60}){1,6}", name):
+            self.need(replace(found, value=f"${{{name}}}", why="is of a module that is not here"), known)
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """Return whether a switch is on.
@@ -361,9 +382,10 @@ class Reading:
         found = self.get(*names)
         if found is None:
             return default
-        self.need(found)
+        self.need(found, ("true", "false"))
         text = str(found.value).strip().lower()
         if text not in (*ON, *OFF):
+            self._of_module(found, ("true", "false"))
             self.refuse(found, f"{shown(found.value)} is neither true nor false")
         return text in ON
 
@@ -378,8 +400,9 @@ class Reading:
             return None
         text, choices = str(found.value).strip(), tuple(known)
         if choices or found.undecided:
-            self.need(found)
+            self.need(found, choices)
         if choices and text.lower() not in choices:
+            self._of_module(found, choices)
             self.refuse(found, f"unknown value {shown(text)}", did_you_mean(text, choices, "known are"))
         return text.lower() if choices else text
 
@@ -397,8 +420,12 @@ class Reading:
         )
         return [str(value).strip("'\"") for value in values if str(value).strip()]
 
-    def need(self, found: Setting) -> None:
+    def need(self, found: Setting, known: Sequence[str] = ()) -> None:
         """Refuse a setting whose value hangs on a variable that is given none.
+
+        Args:
+            found: the setting.
+            known: values that it may have, where they are few.
 
         Raises:
             InputError: it does; the message names the variable, the hint how to give it.
@@ -412,11 +439,15 @@ class Reading:
             why = found.why or "is given no value"
             if not name:
                 self.refuse(found, f"its value {why}", "give the option itself, or the script's variable")
-            listed = f": {', '.join(found.choices)}" if found.choices else ""
-            raise LackingError(
+            alone = str(found.value).strip() == unset[0] and len(known) <= MAX_CHOICES
+            values = found.choices or (known if alone else ())
+            listed = f": {', '.join(values)}" if values else ""
+            error = LackingError(
                 printable(f"the variable {name} {why}"), name, variable=True, likely=found.choices, of=found.name,
                 place=f"{found.place}: {printable(found.name[:80])}", hint=f"`var={name}=VALUE` gives it one{listed}",
             )  # fmt: skip
+            error.known = () if found.choices else tuple(values)
+            raise error
 
     # --- saying what it means
 
@@ -428,6 +459,9 @@ class Reading:
         """
         if name in DEGREES and not 1 <= value <= MAX_GPUS:
             self.refuse(self.get(*of), f"{shown(value)} is out of range", f"give 1 to {MAX_GPUS:,}")
+        if isinstance(value, str) and UNSET.search(value):
+            for found in self.every(*of):
+                self.need(found)
         (self.layout if name in declared(Layout) else self.options)[name] = value
         assert name in declared(Layout) or name in declared(JobOptions), name
         said = value if not isinstance(value, bool) else "on" if value else "off"
@@ -572,7 +606,8 @@ class Reading:
             message, place = f"{message} ({found.text}, {self.tool.title}'s default)", self.sources[-1].file
         if settles:
             hint = hint or f"add {way_to(settles)}"
-            raise LackingError(printable(message), settles, likely=likely, place=place, hint=hint)
+            of = found.name if found is not None and not found.usual else ""
+            raise LackingError(printable(message), settles, likely=likely, of=of, place=place, hint=hint)
         raise (NotHereError if elsewhere else InputError)(printable(message), field=None, place=place, hint=hint)
 
     def _ask(self) -> None:

@@ -352,7 +352,6 @@ class Flow(Outputs):
             self.lack(own[1], state)
             return None
         text = MARK.sub(emptied, text)
-        self.found_empty = own[1] if emptiness and not text and own and own[1] in state.variables else ""
         return text if known(text) else None
 
 

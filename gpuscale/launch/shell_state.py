@@ -257,7 +257,6 @@ class Following(ABC):
         cut: comments that end a command before lines that look like more of it.
         followed: scripts, in the order in which they were first met.
         asked: variables that conditions asked for and nobody sets.
-        found_empty: the variable that the last condition found empty, though the script sets it.
         passing: where the script ends without what nobody gives, if that is taken for given.
         calls: where the functions that are followed now were called.
         choices: variable without a value -> the texts that conditions compare it with.
@@ -294,7 +293,6 @@ class Following(ABC):
         self._unset: set[str] = set()
         self._defaulting = False
         self.asked: set[str] = set()
-        self.found_empty = ""
         self.passing: list[int] = []
         self._aside: list[State] = []
         self._capture: list[Traced | None] | None = None

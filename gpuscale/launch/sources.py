@@ -615,8 +615,8 @@ def _refuse_nothing(shell: Shell) -> None:
     """
     if shell.ends:
         message, place = "ends here before any command that trains", shell.place(shell.ends[-1])
-        asked = sorted(sorted(shell.asked), key=lambda name: name not in shell.choices) or [shell.found_empty]
-        if not asked[0].isidentifier():  # `$#`, `$@`: what hangs on all arguments
+        asked = sorted(sorted(shell.asked), key=lambda name: name not in shell.choices)
+        if not asked or not asked[0].isidentifier():  # `$#`, `$@`: what hangs on all arguments
             raise InputError(message, place=place, hint="give the arguments that it wants: `args=TEXT`")
         hint = f"give what it depends on: {', '.join(f'`var={name}=...`' for name in asked[:3])}"
         choices = tuple(shell.choices.get(asked[0], ()))
