@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale import InputError, read_launch
+from gpuscale import InputError, estimate_launch, read_launch
 from gpuscale.architecture.parameters import model_parameters
 from gpuscale.launch.check import check
+from gpuscale.launch.settings import LackingError
 from gpuscale.presets.frameworks import load_framework
 from gpuscale.presets.models import load_model
 
@@ -756,3 +757,68 @@ def test_a_second_width_is_that_of_the_mlp_and_memory_of_a_gpu_counts_none(monke
     with pytest.raises(InputError, match="GPUs") as error:
         read_launch(["run.yaml"])
     assert asked(error.value)["gpus"] == "8"
+
+
+# --- one message by construction
+
+TRAINED = """torchrun --nnodes 2 --nproc_per_node 8 train.py \\
+--model_name_or_path meta-llama/Llama-2-7b-hf \\
+--per_device_train_batch_size 2 \\
+--gradient_accumulation_steps 4 \\
+--bf16 True \\
+--max_seq_length 2048 \\
+--deepspeed ds.json \\
+--gradient_checkpointing True \\
+--num_train_epochs 1
+"""
+SHAPED = (
+    MEGATRON.replace(" --", " \\\n--").replace(" \\\n--n", " --n", 2)
+    + " \\\n--bf16 \\\n--pipeline-model-parallel-size 2\n"
+)
+PLAUSIBLE = {"model": "llama2-7b", "zero": "2", "tune": "full", "attention": "fa2", "loss": "standard"}
+
+
+def followed(files: list[Path], own: str) -> dict[str, str] | None:
+    """Read files, and once more with all that a message asks for; return what it asks, None where it asks nothing.
+
+    What it asks for and suggests nothing for is usual, of variables their `own` value.
+    """
+    try:
+        estimate_launch(files, despite_rules=False)
+        return None
+    except LackingError as error:
+        found = asked(error)
+    chosen = {name: value if value[:1].islower() or value[:1].isdecimal() else "" for name, value in found.items()}
+    chosen = {name: value or PLAUSIBLE.get(name, own) for name, value in chosen.items()}
+    variables = {name.removeprefix("var="): value for name, value in chosen.items() if name.startswith("var=")}
+    given = {name: int(value) if value.isdecimal() else value for name, value in chosen.items() if "=" not in name}
+    estimate_launch(files, variables=variables, **given)
+    return found
+
+
+@pytest.mark.parametrize("text", [TRAINED, SHAPED], ids=["trainer", "megatron"])
+@pytest.mark.parametrize("how", ["left out", "a variable"])
+def test_whatever_is_left_out_is_asked_for_in_one_message_that_answers(script, text, how):
+    Path("ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        name = line.removesuffix(" \\").split()
+        if not line.startswith("--") or len(name) < 2:
+            continue
+        changed = [*lines[:at], *([f"{name[0]} $X \\"] if how == "a variable" else []), *lines[at + 1 :]]
+        asks = followed(script("\n".join(changed).removesuffix(" \\") + "\n"), name[1])
+        assert asks is None or len(asks) < 4, line
+
+
+def test_values_of_a_module_that_is_not_here_are_asked_for_by_name(tmp_path):
+    (tmp_path / "t.py").write_text(
+        "from conf import cfg\nfrom transformers import Trainer, TrainingArguments\n"
+        "args = TrainingArguments(output_dir='o', per_device_train_batch_size=cfg.size, bf16=cfg.half,\n"
+        "    optim=cfg.optim, max_steps=9)\nTrainer(model='gpt2', args=args).train()\n"
+    )
+    with pytest.raises(LackingError) as caught:
+        read_launch([tmp_path / "t.py"], {}, {"gpus": 8, "seq": 512, "model": "gpt2"})
+    assert {"var=cfg.size", "var=cfg.half", "var=cfg.optim"} <= asked(caught.value).keys()
+    said = {"cfg.size": "4", "cfg.half": "true", "cfg.optim": "lion_32bit"}
+    job = read_launch([tmp_path / "t.py"], said, {"gpus": 8, "seq": 512, "model": "gpt2"})
+    assert (job.options["gbs"], job.options["optimizer"], job.options["precision"]) == (32, "lion", "bf16")
