@@ -272,8 +272,10 @@ KINDS = {
         "python -m perf.pretrain_llama31_70b --ulysses_size 2 --dtype fp16\n",
         "model=llama3.1-70b cp=2 precision=fp16", {},
     ),
-    "a folder that is called tests": ("torchrun --nproc_per_node 8 tests/lm/train.py --offload_optimizer 1 --bs 2\n",
-        "micro_batch_size=2 gbs=16 offload=optimizer", {"gpus": 8}),
+    "a model in the name of a file, with words behind it": (
+        "torchrun --nproc_per_node 8 run_gpt_oss_20b_4k_v2.py --lr 1\n", "model=gpt-oss-20b", {"gpus": 8}),
+    "a folder that is called tests": ("torchrun --nproc_per_node 8 tests/lm/train.py --offload_optimizer 1 --accum 2\n",
+        "micro_batch_size=1 gbs=16 offload=optimizer", {"gpus": 8}),
     "options of deepspeed alone": ("deepspeed --num_gpus 4 src/train_ner.py\n", "zero=0 gbs=4", {"gpus": 4}),
 }  # fmt: skip
 """Kind of a script -> it, what it suggests, and what is so with all that is suggested."""

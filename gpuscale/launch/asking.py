@@ -307,7 +307,7 @@ def nearly(launch: Launch, pattern: re.Pattern[str]) -> str:
 def _mentions(launch: Launch, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
     """Yield what names and lines of files say that a pattern finds, each with its place in words."""
     for path in launch.files:
-        names = (path.name.replace("_", " ").replace("-", " "), path.name, path.name.replace("_", "-"))
+        names = (path.name.replace("_", " ").replace("-", " "), path.name.replace("_", "-"), path.name)
         found = next(filter(None, map(pattern.search, names)), None)
         if found:
             yield found[0], f"the file's name says {printable(found[0].strip())}"
@@ -393,8 +393,11 @@ def _for_model(launch: Launch, message: str) -> Suggestion | None:
     for text, where in _mentions(launch, MODEL_SAID):
         if (named is not None and text not in named[1]) or "tokenizer" in where.lower() or _OF_DATA.search(where):
             continue
-        plain = re.sub(r"[ _]", "-", text.lower())
-        for name in (text, text.replace("_", "-"), plain, re.sub(r"(?<=[a-z]\d)(?=\d-)", ".", plain)):
+        plain = re.sub(r"(?<=[a-z]\d)(?=\d-)", ".", re.sub(r"[ _]", "-", text.lower()))
+        parts = plain.split("-")[:8]
+        shorter = ("-".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))  # `llama3-8b-4k`
+        sized = (one for one in shorter if re.search(r"\d[bm]$", one))
+        for name in (text, text.replace("_", "-"), re.sub(r"[ _]", "-", text.lower()), plain, *sized):
             try:
                 return Suggestion(load_model(name.strip()).name, where)
             except InputError:

@@ -52,10 +52,6 @@ from gpuscale.presets.tools import STRANGER
 from gpuscale.presets.towers import BACKBONE, FROZEN, FROZEN_TOWERS, LANGUAGE, NOT_TRAINED, TRAINED
 from gpuscale.request import JobOptions, Layout, declared, read
 
-NOT_A_TRAINING = re.compile(
-    r"eval|test|convert|preproc|generat|filter|infer|export|tokeni|download|prepare|setup|install|serve"
-)
-
 _NOISE = re.compile(r"MASTER|PORT|ADDR|RANK|CUDA|NCCL|SEED|ITER|STEP|INTERVAL|WORKERS|THREADS|EPOCH|DIR|PATH")
 """Variables whose defaults change no prediction."""
 
@@ -463,9 +459,7 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
 
 def _trains(launch: Launch) -> bool:
     """Whether a command trains: not by its program's name, nor where the Trainer is only told to predict."""
-    last = launch.sources[-1]
-    only = {"do_predict", "do_eval"} & last.settings.keys() and "do_train" not in last.settings
-    return not only and not NOT_A_TRAINING.search(" ".join(last.program).lower())
+    return not strangers.evaluates(launch.sources[-1])
 
 
 KNOWN_CONFIGURATIONS = ("maxtext",)

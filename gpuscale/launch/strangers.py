@@ -50,18 +50,22 @@ _DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp")
 # --- what trains
 
 
+def evaluates(source: Source) -> bool:
+    """Whether a program does something beside a training by its name, or is only told to predict."""
+    words = [re.sub(r"(^|/)tests?/", "/", word) for word in source.program if not _DOCUMENT.search(word)]
+    only = {"do_predict", "do_eval"} & source.settings.keys() and "do_train" not in source.settings
+    return bool(only or next(iter(_OTHER.values())).search(" ".join(words)[:2000]))
+
+
 def does_other(source: Source) -> str:
     """Return what a program does by its words that is no training of a language model; empty where nothing says so."""
-    names = " ".join(PurePosixPath(word).name for word in source.program if not _DOCUMENT.search(word))[:2000]
+    first, *others, of_images = _OTHER
+    if evaluates(source):
+        return first
     models = [str(one.value) for name, one in source.settings.items() if option_of(name) == "model"]
-    texts = [names, *[" ".join([*source.program, *models])[:2000]] * (len(_OTHER) - 1)]  # a folder may be `tests`
-    found = next(
-        (does for (does, pattern), text in zip(_OTHER.items(), texts, strict=True) if pattern.search(text)), ""
-    )
-    only = {"do_predict", "do_eval"} & source.settings.keys() and "do_train" not in source.settings
-    images = any(OTHER_MODELS.search(name) for name in source.settings)
-    evaluates, *_, of_images = _OTHER
-    return found or evaluates * bool(only) or of_images * images
+    text = " ".join([*source.program, *models])[:2000]
+    found = next((does for does in (*others, of_images) if _OTHER[does].search(text)), "")
+    return found or of_images * any(OTHER_MODELS.search(name) for name in source.settings)
 
 
 def may_train(source: Source) -> bool:
