@@ -39,6 +39,7 @@ from gpuscale.presets.files import known_table
 from gpuscale.presets.models import load_model
 from gpuscale.presets.tools import COMMON, STRANGER, load_tool, plain, words
 from gpuscale.request import JobOptions, declared
+from gpuscale.specs.tuning import read_targets
 
 _KNOWN = known_table("strangers")
 _NAMES = {option: re.compile(pattern) for option, pattern in _KNOWN["names"].items()}
@@ -228,7 +229,12 @@ def _value(option: str, one: Setting) -> str | None:
     if option == "optimizer":
         known = known_table("words")[option].items()
         return next((ours for ours, theirs in known if text.replace("-", "_") in theirs), "")
-    return text if option in {"model", "lora_targets"} or text in declared(JobOptions)[option].option.choices else ""
+    if option == "lora_targets":  # also as a list: ['q_proj', 'v_proj']
+        names = ",".join(re.findall(r"[\w.-]+", text))
+        with suppress(InputError):
+            return names if read_targets(names) else ""
+        return ""
+    return text if option == "model" or text in declared(JobOptions)[option].option.choices else ""
 
 
 def content(sources: Sequence[Source]) -> tuple[object, ...]:
