@@ -286,6 +286,33 @@ def test_exports_of_legal_plans_break_no_rule(target, tmp_path):
     assert list(exported_errors(target, 4, tmp_path)) == []
 
 
+@pytest.mark.parametrize(
+    ("target", "options", "layout"),
+    [
+        (
+            "nemo",
+            {"model": "deepseek-v3", "gpus": 64, "gbs": 4},
+            {"tp": 8, "cp": 4, "zero": 0},
+        ),  # its recipe's are bf16
+        ("megatron-bridge", {"model": "deepseek-v3", "gpus": 64, "gbs": 4}, {"tp": 8, "cp": 4, "zero": 0}),
+        ("megatron-lm", {"model": "llama3-8b", "gpus": 1, "offload": "optimizer", "grad_dtype": "bf16"}, {}),
+        ("primus", {"model": "llama3-8b", "gpus": 1, "offload": "optimizer"}, {}),
+    ],
+)
+def test_states_of_exports_are_those_of_the_plan(target, options, layout, tmp_path):
+    asked = {"seq": 4096, "gbs": 8, "framework": target, **options}
+    save_export(exported(round_trips.predicted(asked, layout), target), tmp_path / "out")
+    result = check(launch_files=[tmp_path / "out"])
+    assert [one.rule for one in result.findings if one.severity == "error" and not one.rule.startswith("out_of")] == []
+
+
+def test_megatron_keeps_only_adams_states_on_the_host():
+    asked = {"model": "llama3-8b", "gpus": 8, "seq": 4096, "gbs": 8, "framework": "megatron-lm", "optimizer": "sgd"}
+    assert exported(round_trips.predicted(asked, {"zero": 1}), "megatron-lm")
+    with pytest.raises(NoAnswerError, match="use-precision-aware-optimizer"):
+        exported(round_trips.predicted({**asked, "offload": "optimizer"}, {"zero": 1}), "megatron-lm")
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("target", WRITTEN)
 def test_exports_of_many_legal_plans_break_no_rule(target, tmp_path):

@@ -284,7 +284,8 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_of_no_known_framework_is_asked_for_all_that_decides(kind: str, tmp_path: Path) -> None:
     text, suggested, also = KINDS[kind]
-    yaml = "adapter: {lora_r: 8, lora_targets: [o_proj, q_proj]}\ndata: {cutoff_len: 4096}\nparallel: {fsdp_modules: [a], recompute: true}\n"
+    adapter, parallel = "{lora_r: 8, lora_targets: [o_proj, q_proj]}", "{fsdp_modules: [a], recompute: true}"
+    yaml = f"adapter: {adapter}\ndata: {{cutoff_len: 4096}}\nparallel: {parallel}\n"
     if kind == "YAML that is here":
         script(tmp_path, yaml, "sft.yaml")
     path = script(tmp_path, text)

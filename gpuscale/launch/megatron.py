@@ -122,17 +122,24 @@ def _states(writing: Writing) -> Arguments:
         writing.refuse("grad_dtype", "fp16 gradients come with fp16 parameters alone (arguments.py)")
     if master not in {"fp32", "fp16"}:
         writing.refuse("master_dtype", "--main-params-dtype is fp32 or fp16")
-    aware: Arguments = {}
-    aware |= {"main_params_dtype": master} if master != "fp32" else {}
-    aware |= {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments} if moments != "fp32" else {}
-    for name in ("master_dtype", "moment_dtype"):
-        if asked(name) != "fp32" and (not writing.layout.zero or found["optimizer"] != "adam"):
-            writing.refuse(name, "--use-precision-aware-optimizer is for Adam and the distributed optimizer")
-    if writing.layout.zero and found["optimizer"] == "adam":
-        aware |= {"main_grads_dtype": "bf16"} if gradients == "bf16" else {}
-        aware |= {"use_precision_aware_optimizer": True} if aware or writing.spec.offload.optimizer else {}
     fp8 = {"activation_func_fp8_input_store": True} if writing.spec.runtime.swiglu_input_dtype == "fp8" else {}
-    return found | aware | fp8
+    return found | _aware(writing, found["optimizer"], (gradients, master, moments)) | fp8
+
+
+def _aware(writing: Writing, optimizer: str, dtypes: tuple[str, str, str]) -> Arguments:
+    """Return what the optimizer has that counts with states of fewer bits, and whose states may be on the host."""
+    (gradients, master, moments), offloaded = dtypes, writing.spec.offload.optimizer
+    found: Arguments = {"main_params_dtype": master} if master != "fp32" else {}
+    found |= {"exp_avg_dtype": moments, "exp_avg_sq_dtype": moments} if moments != "fp32" else {}
+    for name, dtype in (("master_dtype", master), ("moment_dtype", moments)):
+        if dtype != "fp32" and (not writing.layout.zero or optimizer != "adam"):
+            writing.refuse(name, "--use-precision-aware-optimizer is for Adam and the distributed optimizer")
+    if offloaded and optimizer != "adam":
+        writing.refuse("offload", "--optimizer-cpu-offload comes with --use-precision-aware-optimizer, which is Adam's")
+    if (writing.layout.zero or offloaded) and optimizer == "adam":
+        found |= {"main_grads_dtype": "bf16"} if gradients == "bf16" else {}
+        found |= {"use_precision_aware_optimizer": True} if found or offloaded else {}
+    return found
 
 
 def _recompute(writing: Writing) -> Arguments:

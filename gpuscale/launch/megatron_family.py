@@ -361,6 +361,13 @@ _OF_DEEPSEEK = replace(
 src/megatron/bridge/recipes/deepseek/h100/deepseek_v3.py)."""
 
 
+_WIDE_STATES: Arguments = {
+    "use_precision_aware_optimizer": False,
+    **{f"{name}_dtype": "torch.float32" for name in ("main_grads", "main_params", "exp_avg", "exp_avg_sq")},
+}
+"""An optimizer as Megatron core has it: recipes of DeepSeek keep moments in bf16."""
+
+
 # --- Megatron-Bridge
 
 _BRIDGE_LATENT: Arguments = {
@@ -370,8 +377,7 @@ _BRIDGE_LATENT: Arguments = {
         "model.moe_router_group_topk", "model.moe_router_topk_scaling_factor", "model.pipeline_model_parallel_layout",
         "model.virtual_pipeline_model_parallel_size",
     )),
-    "optimizer.use_precision_aware_optimizer": False,
-    **{f"optimizer.{name}_dtype": "torch.float32" for name in ("main_grads", "main_params", "exp_avg", "exp_avg_sq")},
+    **{f"optimizer.{name}": value for name, value in _WIDE_STATES.items()},
 }  # fmt: skip
 """What the recipe `deepseek_v3_pretrain_config` sets otherwise than Megatron core, as core has it
 (src/megatron/bridge/recipes/deepseek/h100/deepseek_v3.py, models/deepseek/deepseek_v3_bridge.py)."""
@@ -762,6 +768,7 @@ _NEMO_LATENT: Arguments = {
     "model.config.recompute_granularity": None,
     "trainer.strategy.num_layers_in_first_pipeline_stage": None,
     "trainer.strategy.num_layers_in_last_pipeline_stage": None,
+    **{f"optim.config.{name}": value for name, value in _WIDE_STATES.items()},
 }  # fmt: skip
 """What the factories deepseek_v3 and deepseek_v2_lite set otherwise than Megatron core, as core has it, or as good as
 that where NeMo's fields take no null (nemo/collections/llm/gpt/model/deepseek.py, recipes/deepseek_v3.py)."""
