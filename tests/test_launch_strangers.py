@@ -232,7 +232,7 @@ KINDS = {
     ),
     "YAML that is here": (
         "torchrun --nproc_per_node 16 main_fsdp2.py sft.yaml --parallel.ep_size 4 --a.grad_accum 2 --a.mbs 3\n",
-        "ep=4 seq=4096 micro_batch_size=3 gbs=96 zero=3 recompute=full tune=lora lora_rank=8 lora_targets=o,q",
+        "ep=4 seq=4096 micro_batch_size=3 gbs=96 zero=3 recompute=full tune=lora lora_rank=8 lora_targets=k,q",
         {"gpus": 16},
     ),
     "YAML that is not here": (
@@ -284,7 +284,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_of_no_known_framework_is_asked_for_all_that_decides(kind: str, tmp_path: Path) -> None:
     text, suggested, also = KINDS[kind]
-    adapter, parallel = "{lora_r: 8, lora_targets: [o_proj, q_proj]}", "{fsdp_modules: [a], recompute: true}"
+    adapter, parallel = "{lora_r: 8, lora_targets: [k, q]}", "{fsdp_modules: [a], recompute: true}"
     yaml = f"adapter: {adapter}\ndata: {{cutoff_len: 4096}}\nparallel: {parallel}\n"
     if kind == "YAML that is here":
         script(tmp_path, yaml, "sft.yaml")
