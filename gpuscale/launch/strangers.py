@@ -232,7 +232,7 @@ def _value(option: str, one: Setting) -> str | None:
     if option == "lora_targets":  # also as a list: ['q_proj', 'v_proj']
         names = ",".join(re.findall(r"[\w.-]+", text))
         with suppress(InputError):
-            return names if read_targets(names) else ""
+            return ",".join(sorted(read_targets(names)))
         return ""
     return text if option == "model" or text in declared(JobOptions)[option].option.choices else ""
 
