@@ -310,7 +310,7 @@ def test_a_launch_that_trains_a_tower_alone_is_refused_where_it_says_so(script, 
     )
     assert f"{file}:" in done.err
     file.write_text(script.format(trained), encoding="utf-8")
-    assert gpuscale("estimate", "--from", file).code == 0
+    assert gpuscale("estimate", "--from", file, "--model", "llama2-7b").code == 0
 
 
 def test_a_file_of_llama_factory_that_freezes_the_language_model_is_refused(tmp_path):
