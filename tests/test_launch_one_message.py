@@ -553,6 +553,12 @@ def test_gpus_are_suggested_by_a_whole_batch_beside_its_parts(monkeypatch, tmp_p
             {"lora_targets": "q,v"},
             {"gpus": 1, "gbs": 1, "tune": "lora"},
         ),
+        (
+            "model: {path: Qwen/Qwen3-8B}\nparallel: {fsdp_size: 8, data_parallel_mode: fsdp2}\n"
+            "policy: {max_total_sequence_length: 2560, dtype: bf16}\ntrain: {num_gpus: 8, per_gpu_bs: 1}\n",
+            {"seq": "2560", "zero": "3"},
+            {"gpus": 8, "gbs": 8, "seq": 2560, "zero": 3},
+        ),
     ],
 )
 def test_ordinary_words_of_own_schemas_are_read_and_the_rest_is_asked_at_once(

@@ -76,6 +76,7 @@ NEW = "--model.model_name_or_path meta-llama/Meta-Llama-3-8B --train.batch_size 
         ("--adam_offload", {"offload": "optimizer", "zero": 2, "recompute": "none", "overlap": "none"}),
         ("--ds.ring_attn_size 4", {"cp": 4, "cp_comm": "p2p"}),
         ("--ds_tensor_parallel_size 2", {"tp": 2}),
+        ("--backend fsdp2", {"zero": 3, "framework": "pytorch"}),
         ("--attn_implementation flash_attention_3", {"attention": "fa3"}),
     ],
 )

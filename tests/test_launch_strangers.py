@@ -276,9 +276,17 @@ KINDS = {
         "torchrun --nproc_per_node 8 run_gpt_oss_20b_4k_v2.py --lr 1\n", "model=gpt-oss-20b", {"gpus": 8}),
     "a folder that is called tests": ("torchrun --nproc_per_node 8 tests/lm/train.py --offload_optimizer 1 --accum 2\n",
         "micro_batch_size=1 gbs=16 offload=optimizer", {"gpus": 8}),
+    "one of two documents that is here": (
+        "./deepy.py train.py sft.yaml conf/zero2.yaml\n",
+        "seq=2048 micro_batch_size=4 precision=fp16 zero=1 recompute=full", {"gpus": 8}),
     "options of deepspeed alone": ("deepspeed --num_gpus 4 src/train_ner.py\n", "zero=0 gbs=4", {"gpus": 4}),
 }  # fmt: skip
 """Kind of a script -> it, what it suggests, and what is so with all that is suggested."""
+
+
+OF_NEOX = """{"seq-length": 2048, "fp16": {"enabled": true}, "zero_optimization": {"stage": 1},
+"train_micro_batch_size_per_gpu": 4, "checkpoint-activations": true}
+"""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -286,8 +294,9 @@ def test_a_program_of_no_known_framework_is_asked_for_all_that_decides(kind: str
     text, suggested, also = KINDS[kind]
     adapter, parallel = "{lora_r: 8, lora_targets: [k, q]}", "{fsdp_modules: [a], recompute: true}"
     yaml = f"adapter: {adapter}\ndata: {{cutoff_len: 4096}}\nparallel: {parallel}\n"
-    if kind == "YAML that is here":
-        script(tmp_path, yaml, "sft.yaml")
+    documents = {"YAML that is here": yaml, "one of two documents that is here": OF_NEOX}
+    if kind in documents:
+        script(tmp_path, documents[kind], "sft.yaml")
     path = script(tmp_path, text)
     with pytest.raises(
         LackingError, match=r"of no framework that is known here|configured in conf/zero2\.yaml"

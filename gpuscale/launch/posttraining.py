@@ -141,9 +141,10 @@ def _read_openrlhf(reading: Reading) -> None:
     else:
         trainer.read_tuning(reading, _OPENRLHF_LORA, beside=True)
     take_gpus(reading)
-    reading.option("framework", "deepspeed")
-    stage = _names("ds.zero_stage")
-    reading.option("zero", reading.integer(*stage) or 0, *stage)
+    sharded = (reading.text("backend") or "").startswith("fsdp")
+    stage = ("backend",) if sharded else _names("ds.zero_stage")
+    reading.option("framework", "pytorch" if sharded else "deepspeed")
+    reading.option("zero", 3 if sharded else reading.integer(*stage) or 0, *stage)
     tp = _names("ds.tensor_parallel_size", "ds_tensor_parallel_size")
     reading.option("tp", reading.integer(*tp) or 1, *tp)
     _context(reading, "p2p", *_names("ds.ring_attn_size"))
@@ -514,7 +515,7 @@ TARGETS = tuple(
     Target(name, title, load_tool(name).basis, frameworks, None, claims, read)
     for name, title, frameworks, claims, read in (
         ("llama-factory-v1", "LLaMA-Factory v1", ("accelerate", "deepspeed"), _claims_factory, _read_factory),
-        ("openrlhf", "OpenRLHF", ("deepspeed",), _claims_openrlhf, _read_openrlhf),
+        ("openrlhf", "OpenRLHF", ("deepspeed", "pytorch"), _claims_openrlhf, _read_openrlhf),
         ("verl", "verl", ("accelerate", "megatron-lm"), _claims_verl, _read_verl),
         ("areal", "AReaL", ("accelerate", "megatron-lm"), _claims_areal, _read_areal),
         ("fms-fsdp", "fms-fsdp", ("pytorch",), _claims_fms, _read_fms),

@@ -260,7 +260,8 @@ def _read(
         lone |= error.name == "get_world_size" and reading is not None
         if lone and launch is not None and reading is not None and gpus_of(reading) is None:
             error = lacking("gpus", launch.place, _hint_gpus(launch, reading.layout))  # from which the batch may follow
-        error.suggested = error.suggested or suggestion(error, launch, reading, guessed)
+        near = strangers.nearest(error, reading.sources) if reading is not None else None
+        error.suggested = error.suggested or near or suggestion(error, launch, reading, guessed)
         if error.place is None and launch is not None:
             error.place = launch.place
         raise error from None

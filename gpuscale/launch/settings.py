@@ -787,10 +787,12 @@ def _line_of(found: Setting) -> str:
 def _alike(found: Setting) -> tuple[str, str]:
     """Return what two settings of sections that repeat one another share; of a name that says little the whole name."""
     last = found.name.rpartition(".")[2]
-    return found.name if last in _LITTLE else last, str(found.value).lower()
+    return found.name if last in SAYS_LITTLE else last, str(found.value).lower()
 
 
-_LITTLE = ("enabled", "enable", "use", "mode", "type", "name", "kind", "method", "size", "value", "impl", "policy")
+SAYS_LITTLE = (
+    "enabled", "enable", "use", "mode", "type", "name", "kind", "method", "size", "value", "impl", "policy", "stage",
+)  # fmt: skip
 """Names that say little without the table that they stand in."""
 
 

@@ -21,6 +21,7 @@ from gpuscale.launch.huggingface_models import known_model
 from gpuscale.launch.own_files import OTHER_MODELS
 from gpuscale.launch.python_loops import LANGUAGE
 from gpuscale.launch.settings import (
+    SAYS_LITTLE,
     UNSET,
     LackingError,
     Reading,
@@ -141,7 +142,9 @@ class Near(NamedTuple):
     def suggested(self) -> Suggestion:
         """The value with what says it."""
         where = f"{PurePosixPath(self.of.file).name}:{self.of.line}"
-        return Suggestion(self.value, printable(f"{where} says {self.of.text[:60]}"))
+        little = self.of.last in SAYS_LITTLE and self.of.last != self.of.name
+        text = f"{self.of.name}: {self.of.value}" if little else self.of.text
+        return Suggestion(self.value, printable(f"{where} says {text[:60]}"))
 
 
 def option_of(name: str) -> str:
@@ -151,7 +154,20 @@ def option_of(name: str) -> str:
         return ""
     whole = "_".join([*tables, last])
     found = next((option for option, pattern in _NAMES.items() if pattern.search(whole)), None)
-    return found if found is not None else speaks_of(last) or ""
+    parts = [last, *tables[::-1]] if last in SAYS_LITTLE else [last]  # `fp16.enabled`, `zero_optimization.stage`
+    return found if found is not None else next(filter(None, map(speaks_of, parts)), "")
+
+
+def nearest(error: LackingError, sources: Sequence[Source]) -> Suggestion | None:
+    """Return what names nearly say for an option that is missing, if it is one whose usual value says less."""
+    said = error.variable or error.answer or (error.likely and (error.place or error.name == "seq"))
+    if said or error.name not in _NEARLY or not sources:
+        return None
+    near = (one for one in nearly_said(sources).get(error.name, ()) if one.value and "offload" not in str(one.of.value))
+    return next((one.suggested for one in near), None)
+
+
+_NEARLY = ("seq", "precision", "zero", "recompute", "optimizer")
 
 
 def with_programs(sources: Sequence[Source], files: Sequence[Path]) -> tuple[Source, ...]:

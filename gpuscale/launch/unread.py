@@ -48,7 +48,7 @@ def concern(
     if asked is not None and asked.of and asked.option in _DEGREES and re.match(r"[A-Z][a-z]+[A-Z]", str(value)):
         return None  # a class of that name
     one_is_none = asked is not None and (asked.option in _DEGREES or re.search(r"expert|parallel", asked.of or name))
-    return None if one_is_none and str(value) == "1" else asked
+    return None if one_is_none and str(value) == "1" and not name.endswith("stage") else asked
 
 
 def _guess(tool: Tool, name: str, touched: Collection[str]) -> Asked | None:
