@@ -11,6 +11,11 @@ from gpuscale.presets.tools import all_tools
 from gpuscale.request import JobOptions, Layout, declared
 
 FILES = {
+    "slime-fsdp": """ray job submit -- python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 4 --colocate \\
+  --train-backend fsdp --gradient-checkpointing --hf-checkpoint /root/Qwen3-8B --rollout-batch-size 4 \\
+  --n-samples-per-prompt 4 --rollout-max-response-len 1024 --global-batch-size 16 --advantage-estimator gspo \\
+  --kl-loss-coef 0.00 --kl-loss-type low_var_kl --rollout-num-gpus-per-engine 2 --sglang-mem-fraction-static 0.85
+""",
     "picotron": """
 distributed: {tp_size: 2, cp_size: 1, pp_size: 2, dp_size: 4, pp_engine: 1f1b}
 model: {name: HuggingFaceTB/SmolLM2-360M, dtype: bfloat16, num_hidden_layers: 16, use_flash_attention: true}
@@ -158,6 +163,16 @@ EXPECTED = {
         "master_dtype": "none",
         "optimizer": "adamw",
     },
+    "slime-fsdp": {
+        "gpus": 4,
+        "zero": 3,
+        "seq": 1024,
+        "micro_batch_size": 1,
+        "gbs": 16,
+        "recompute": "full",
+        "method": "grpo",
+        "precision": "bf16",
+    },
     "nemo-rl": {"gpus": 16, "tp": 2, "zero": 3, "seq": 4096, "micro_batch_size": 2, "gbs": 64, "recompute": "full"},
     "nemo-rl-megatron": {
         "gpus": 16,
@@ -183,7 +198,7 @@ EXPECTED = {
 
 
 def _file(name: str) -> str:
-    return "a__toml" if name == "prime-rl" else "a__yaml"
+    return {"prime-rl": "a__toml", "slime-fsdp": "a__sh"}.get(name, "a__yaml")
 
 
 @pytest.mark.parametrize("name", FILES)

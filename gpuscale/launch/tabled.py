@@ -29,8 +29,8 @@ from gpuscale.presets.tools import AdapterTable, JobTable, Tool, ToolOption, all
 
 
 def claims(job: JobTable, source: Source) -> bool:
-    """Whether a document has all settings that a tool is known by, with the values that it wants of them."""
-    if source.kind in {"command", "arguments", "python"}:
+    """Whether a source has all settings that a tool is known by, with the values that it wants of them."""
+    if source.kind in {"command", "arguments", "python"} and f".{source.kind}" not in job.claims:
         return False
     return all(any(_has(source, *one.partition("=")[::2]) for one in claim.split("|")) for claim in job.claims)
 

@@ -64,7 +64,7 @@ class JobTable:
 
     framework: str  #: the framework that it is predicted as.
     #: what its files have, all of it: settings (`name`, `name=beginning of its value`, `table.*`, one or
-    #: the other: `a|b`), a kind (`.toml`).
+    #: the other: `a|b`), a kind (`.toml`; a command is of none without it).
     claims: tuple[str, ...]
     model: tuple[str, ...] = ()  #: settings that name the model.
     twists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: key of a model -> what changes it by itself.
