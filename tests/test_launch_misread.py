@@ -7,6 +7,7 @@ from test_launch_tools import assert_has, job
 
 from gpuscale.errors import InputError
 from gpuscale.launch.check import check
+from gpuscale.launch.settings import LackingError
 from gpuscale.presets.models import load_model
 
 AXOLOTL = """
@@ -349,6 +350,12 @@ def test_layers_of_ones_own_are_asked_for_by_the_model(tmp_path):
         job(tmp_path, {}, a__sh=text)
     assert "model=NAME" in str(caught.value)
     assert_has(job(tmp_path, {"model": "qwen3-4b"}, a__sh=text), gbs=256)
+
+
+def test_pyramid_experts_are_not_modelled(tmp_path):
+    with pytest.raises(InputError, match=r"pyramid experts.* are not modelled") as caught:
+        job(tmp_path, {}, a__sh=f"{SLIME} --mlp-type residual --num-experts 64 64 128 128")
+    assert not isinstance(caught.value, LackingError)
 
 
 def test_mistral_small_of_2024_is_no_24b(tmp_path):

@@ -179,6 +179,7 @@ def test_ms_swift_2_has_other_names(script):
     with pytest.raises(InputError, match="only a part") as caught:
         read_launch(other)
     assert asked(caught.value)["tune"] == "lora"
+    assert not isinstance(caught.value, LackingError)  # no option states what it trains
     assert read_launch(other, {}, {"tune": "lora"}).options["lora_rank"] == 8
 
 
@@ -270,6 +271,14 @@ def test_what_a_script_checks_and_nobody_gives_is_taken_for_given(script):
     assert any(one.line == 3 and "taken for given" in one.meaning for one in job.assumed)
     job = read_launch(script(f"M=''\n{text}{MEGATRON} --bf16"), {"@": "--m x"})
     assert not any("taken for given" in one.meaning for one in job.assumed)
+
+
+def test_a_file_whose_path_is_asked_for_is_not_asked_for_beside_it(script):
+    text = f'[ "x$ROOT" = x ] && exit 1\nsource $ROOT/src/own.sh\n. ./other.sh\n{MEGATRON} --bf16'
+    with pytest.raises(LackingError, match="ends here before any command") as caught:
+        read_launch(script(text))
+    assert asked(caught.value).keys() == {"var=ROOT", "launch_files"}
+    assert "`launch_files=other.sh`" in caught.value.hint and "own.sh" not in caught.value.hint
 
 
 def test_xtuners_configuration_is_named_where_it_is_not_here(script):

@@ -126,7 +126,7 @@ def _of_kind(reading: Reading, name: str) -> bool:
     """Whether adapters are trained, by a setting that names the kind of tuning.
 
     Raises:
-        LackingError: it is neither adapters nor the whole model, and no tune is given.
+        InputError: it is neither adapters nor the whole model, and no tune is given.
     """
     text = str(getattr(reading.needed(name), "value", "")).strip().lower()
     if text in {"full", "lora", "qlora", "longlora"}:
@@ -134,8 +134,8 @@ def _of_kind(reading: Reading, name: str) -> bool:
         return text != "full"
     if not reading.given.get("tune"):
         message = f"{text[:40]} is not modelled: only a part of the model is trained"
-        hint = "whole models and LoRA adapters are predicted: add `tune=lora` or full"
-        reading.refuse(reading.get(name), message, hint, settles="tune")
+        hint = "no option states it: `tune=lora` or full predicts adapters, or all of the model, instead"
+        reading.refuse(reading.get(name), message, hint)
     reading.means("replaced by the tune that is given", name)
     return True
 

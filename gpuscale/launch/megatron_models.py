@@ -279,6 +279,10 @@ IDLE = "noop_layers"
 
 def _refuse_other_models(reading: Reading) -> None:
     """Refuse what is no decoder-only language model, or has layers that are not read."""
+    experts = reading.get("num_experts")
+    if experts is not None and isinstance(experts.value, list) and len(set(map(str, experts.value))) > 1:
+        message = "pyramid experts, another number of them in other layers, are not modelled"
+        reading.refuse(experts, message, "models of as many experts in every layer that has some are predicted")
     for name, what in (
         ("encoder_num_layers", "an encoder"), ("hybrid_layer_pattern", "Mamba layers"),
         ("hybrid_override_pattern", "Mamba layers"), ("spec", "layers of a module of one's own"),

@@ -196,6 +196,8 @@ def _asked(
     unread = [name for launch in found for name in launch.unread]
     unread += [said.meaning.removesuffix(WITHOUT) for launch in found for source in launch.sources
                for said in source.assumed if said.meaning.endswith(WITHOUT)]  # fmt: skip
+    probes = {lack.probe for lack in lacks if lack.error.variable}
+    unread = [name for name in unread if not probes.intersection(Path(name).parts)]  # made of what is asked for
     script = next((one.files[0] for one in found if one.files), None)
     return asked_for(lacks, list(dict.fromkeys(unread)), list(cut), script, wrong)
 
