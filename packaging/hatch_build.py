@@ -1,15 +1,18 @@
-"""What a wheel holds: the package without the comments of its code, lines kept, and the presets packed into one file,
-compressed as a whole, as they are many, small and alike. The sdist has everything as it was written.
+"""What a wheel holds: the package without its comments and the docstrings that `help()` does not show, lines kept, and
+the presets packed into one file, compressed as a whole, as they are many, small and alike. The sdist has everything as
+it was written.
 
 With ZOPFLI=1 in the environment, as for a release, the wheel is also compressed as far as its format allows (20 s, a
 thirtieth less).
 """
 
+import ast
 import lzma
 import os
 import re
 import tempfile
 import tokenize
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -67,18 +70,32 @@ def fill(folder: Path, root: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts:
             made = folder / path.relative_to(root / "gpuscale")
             made.parent.mkdir(parents=True, exist_ok=True)
-            made.write_bytes(uncommented(path.read_bytes()) if path.suffix == ".py" else path.read_bytes())
+            made.write_bytes(bare(path.read_bytes()) if path.suffix == ".py" else path.read_bytes())
     (folder / "_presets.xz").write_bytes(_packed(root))
 
 
-def uncommented(code: bytes) -> bytes:
-    """Return Python code without its comments; lines keep their numbers, which tracebacks name."""
+def bare(code: bytes) -> bytes:
+    """Return Python code without comments and docstrings of what is private; lines keep their numbers."""
     lines = code.splitlines(keepends=True)
     for token in tokenize.tokenize(BytesIO(code).readline):
         if token.type == tokenize.COMMENT:
             row = token.start[0] - 1
             lines[row] = lines[row].decode()[: token.start[1]].rstrip().encode() + b"\n"
+    for said in _private_docstrings(ast.parse(code)):
+        rows = range(said.lineno - 1, said.end_lineno or said.lineno)
+        lines[rows.start : rows.stop] = [b"\n" for _ in rows]
     return b"".join(lines)
+
+
+def _private_docstrings(within: ast.AST, *, private: bool = False) -> Iterator[ast.Expr]:
+    """Yield docstrings of functions and classes whose names begin with `_`, and of what these hold."""
+    for one in ast.iter_child_nodes(within):
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inside = private or one.name.startswith("_") or not isinstance(within, ast.Module | ast.ClassDef)
+            first, *more = one.body
+            if inside and more and isinstance(first, ast.Expr) and ast.get_docstring(one) is not None:
+                yield first
+            yield from _private_docstrings(one, private=inside)
 
 
 def _packed(root: Path) -> bytes:
