@@ -367,6 +367,22 @@ def test_jobs_of_a_program_that_is_not_known_are_several_where_they_differ(tmp_p
         assert "and with it give it too" in str(caught.value.hint)
 
 
+def test_the_job_that_is_named_runs_with_the_values_that_are_suggested_with_it(tmp_path: Path) -> None:
+    tuned = "finetuning.py --model_name TinyLlama/TinyLlama_v1.1 --batch_size_training 2"
+    path = script(
+        tmp_path,
+        f"if [ $(($1*$2)) -eq 1 ]; then\ntorchrun --nproc_per_node=$2 {tuned}\n"
+        f"else\ntorchrun --nnodes=$1 --nproc_per_node=$2 {tuned} --enable_fsdp\nfi\n",
+    )
+    with pytest.raises(InputError, match="2 jobs are here") as caught:
+        read_launch([path])
+    hint = str(caught.value.hint)
+    assert f"`launch_files={path}:4`" in hint  # of 1 x 8 GPUs: the first would be of one
+    assert "`var=1=1`" in hint and "`var=2=8`" in hint
+    job = read_launch([f"{path}:4"], {"1": "1", "2": "8"})
+    assert (job.options["gpus"], job.layout["zero"]) == (8, 3)
+
+
 def lacking_of(path: str) -> LackingError:
     with pytest.raises(LackingError) as caught:
         read_launch([path])

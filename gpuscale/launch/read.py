@@ -199,28 +199,39 @@ def _asked(
     probes = {lack.probe for lack in lacks if lack.error.variable}
     unread = [name for name in unread if not probes.intersection(Path(name).parts)]  # made of what is asked for
     script = next((one.files[0] for one in found if one.files), None)
-    return asked_for(lacks, list(dict.fromkeys(unread)), list(cut), script, wrong)
+    error = asked_for(lacks, list(dict.fromkeys(unread)), list(cut), script, wrong)
+    error.values = {name: value for name, value in typed(lacks)[0].items() if name != IGNORED}
+    return error
 
 
 class SeveralJobsError(InputError):
-    """Files hold several jobs that differ; `first` is where the first stands."""
+    """Files hold several jobs that differ, at `places`."""
 
-    first: str
+    places: tuple[str, ...]
 
 
 def _wanting(
     error: InputError, launch_files: Sequence[str | Path], variables: Mapping[str, str] | None,
     given: Mapping[str, Any], texts: Mapping[str, str] | None,
 ) -> InputError:  # fmt: skip
-    """Say beside a choice among several jobs what the first lacks, so that the answer to both is one command."""
-    if isinstance(error, SeveralJobsError) and [*map(str, launch_files)] != [error.first]:  # else they share a place
+    """Say beside a choice among several jobs what one lacks that runs with it, so that the answer is one command."""
+    if not isinstance(error, SeveralJobsError) or [*map(str, launch_files)] == [error.places[0]]:  # they share a place
+        return error
+    found = None
+    for place in error.places[:3]:
         try:
-            read_launch([error.first], variables, given, texts=texts)
+            read_launch([place], variables, given, texts=texts)
         except LackingError as more:
-            return InputError(error.message, hint=f"{error.hint}, and with it {more.hint}")
+            made = InputError(error.message, hint=f"name one: `launch_files={place}`, and with it {more.hint}")
+            values = {**(variables or {}), **more.values}
+            with suppress(InputError):
+                runs = _claimed(launches([Path(one) for one in launch_files], values, texts)) if more.values else ()
+                if not more.values or {one.place for one, _ in runs} == {place}:
+                    return made
+            found = found or made
         except InputError:
             pass  # said when it is named
-    return error
+    return found or error
 
 
 ANY, SUGGESTED = "*", "suggested"
@@ -454,9 +465,9 @@ def _one(claimed: list[tuple[Launch, Target]], found: Sequence[Launch]) -> tuple
     jobs = sorted(different.values(), key=lambda one: _by_line(one[0].place))
     listed = "; ".join(f"{one.place} ({_differs(one, jobs[0][0])})" for one, _ in jobs[:6])
     more = f" and {len(jobs) - 6} more" if len(jobs) > 6 else ""
-    example = jobs[0][0].place
-    error = SeveralJobsError(f"{len(jobs)} jobs are here: {listed}{more}", hint=f"name one: `launch_files={example}`")
-    error.first = example
+    places = tuple(one.place for one, _ in jobs)
+    error = SeveralJobsError(f"{len(jobs)} jobs are here: {listed}{more}", hint=f"name one: `launch_files={places[0]}`")
+    error.places = places
     raise error
 
 

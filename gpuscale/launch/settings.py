@@ -167,11 +167,13 @@ class LackingError(InputError):
         lead: what is said once before all that is missing.
         files: how files are given, in words, that may state all that is missing.
         known: values that it may have, where they are few and the files speak of none.
+        values: those of all variables that are asked for with it, suggested or tried.
     """
 
     suggested: Suggestion | None = None
     known: tuple[str, ...] = ()
     setting: Setting | None = None
+    values: Mapping[str, str] = {}
     answer, way, instead, lead, files = "", "", "", "", ""
 
     def __init__(
