@@ -509,6 +509,19 @@ def test_gpus_are_suggested_by_the_machines_that_are_named(monkeypatch, tmp_path
     assert asked_gpus[1] == gpus
 
 
+@pytest.mark.parametrize(
+    ("line", "zero"), [("1 node of 8 H100s with DeepSpeed ZeRO-3", "3"), ("8 GPUs", None), ("8 GPUs, no ZeRO-0", None)]
+)
+def test_shards_are_suggested_by_a_line_that_says_them_of_gpus(monkeypatch, tmp_path, line, zero):
+    monkeypatch.chdir(tmp_path)
+    text = "model_name_or_path: Qwen/Qwen2.5-7B\nbf16: true\nmax_length: 4096\nper_device_train_batch_size: 2\n"
+    Path("sft.yaml").write_text(f"# For {line}\n{text}lr_scheduler_type: cosine\ntorch_dtype: bfloat16\n")
+    with pytest.raises(LackingError) as error:
+        read_launch(["sft.yaml"])
+    assert asked(error.value).get("zero") == zero
+    assert read_launch(["sft.yaml"], {"*": "suggested"}).layout["zero"] == int(zero or 0)
+
+
 def test_gpus_are_suggested_by_a_whole_batch_beside_its_parts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text(OWN_BATCH)

@@ -304,6 +304,15 @@ def nearly(launch: Launch, pattern: re.Pattern[str]) -> str:
     return f"; {found[1]}" if found else ""
 
 
+def shards_said(launch: Launch) -> Suggestion | None:
+    """Return the stage of ZeRO that a name or line of the files says of GPUs or nodes."""
+    found = next(_mentions(launch, _SHARDS_SAID), None)
+    return Suggestion(found[0][-1], found[1]) if found else None
+
+
+_SHARDS_SAID = re.compile(r"(?:GPU|node|\b[ABH]\d00)s?\b.*?\bzero[ _-]?(?:stage[ _-]?)?[0-3]\b", re.IGNORECASE)
+
+
 def _mentions(launch: Launch, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
     """Yield what names and lines of files say that a pattern finds, each with its place in words."""
     for path in launch.files:

@@ -25,6 +25,7 @@ from gpuscale.launch.asking import (
     lacking,
     nearly,
     others_of,
+    shards_said,
     suggestion,
     typed,
     ways_of,
@@ -591,6 +592,14 @@ def _need(reading: Reading, launch: Launch) -> None:
     for name, hint in hints.items():
         if name not in reading.options and name not in reading.given:
             raise lacking(name, launch.place, hint())
+    open_ = "zero" not in reading.given and reading.stated_by("zero") is None
+    said = shards_said(launch) if open_ else None
+    if said is not None and said.value != str(reading.layout.get("zero", said.value)):
+        error = LackingError(
+            "no file states how the job is sharded", "zero", place=launch.place, hint="add `zero=STAGE`"
+        )
+        error.suggested = said
+        raise error
 
 
 def _hint_gpus(launch: Launch, layout: Mapping[str, Any]) -> str:
