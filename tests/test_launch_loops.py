@@ -105,6 +105,37 @@ def test_an_engine_of_deepspeed_reads_the_file_that_its_arguments_name(tmp_path,
     assert (job.layout["zero"], job.layout["micro_batch_size"], job.options["gbs"]) == (2, 3, 24)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "expected", "offload"),
+    [
+        ("DeepSpeedCPULion", "lion", "optimizer"),
+        ("DeepSpeedCPUAdam", "adamw", "optimizer"),
+        ("FusedLion", "lion", None),
+    ],
+)
+def test_optimizers_of_deepspeed_in_a_loop_of_ones_own(tmp_path, optimizer, expected, offload):
+    config = {
+        "train_batch_size": 32,
+        "gradient_accumulation_steps": 1,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 3},
+    }
+    (tmp_path / "ds.json").write_text(json.dumps(config))
+    wrap = (
+        f"from deepspeed.ops import {optimizer}\nparser = deepspeed.add_config_arguments(argparse.ArgumentParser())\n"
+    )
+    loop = LOOP.replace("torch.optim.{optimizer}", "{optimizer}").replace("batch_size=2", "batch_size={micro}").format(
+        wrap=wrap, optimizer=f"{optimizer}(model.parameters())", micro="engine.train_micro_batch_size_per_gpu()",
+        prepare="engine, *_ = deepspeed.initialize(args=parser.parse_args(), model=model, optimizer=optimizer)",
+        body="engine.backward(loss)",
+    )  # fmt: skip
+    (tmp_path / "train.py").write_text("import argparse\n" + loop)
+    (tmp_path / "run.sh").write_text("deepspeed --num_gpus 4 train.py --deepspeed_config=ds.json\n")
+    job = read_launch([tmp_path / "run.sh"], {}, {"seq": 1024})
+    assert (job.layout["zero"], job.layout["micro_batch_size"], job.options["gbs"]) == (3, 8, 32)
+    assert (job.options["optimizer"], job.options.get("offload")) == (expected, offload)
+
+
 STEPS = [
     "loss.backward()\n    if (step + 1) % 8 != 0:\n        continue",
     "last = (step + 1) % 8 == 0\n    loss.backward()\n    if last:\n        optimizer.step()",

@@ -163,7 +163,14 @@ def test_what_maxtext_says_of_states_shards_and_experts(tmp_path, said, expected
 
 
 @pytest.mark.parametrize(
-    "said", ["sparse_matmul=False", "use_dpo=True", "mu_dtype=bfloat16", "expert_shard_attention_option=context"]
+    "said",
+    [
+        "sparse_matmul=False",
+        "use_dpo=True",
+        "mu_dtype=bfloat16",
+        "expert_shard_attention_option=context",
+        "hardware=tpu",
+    ],
 )
 def test_what_maxtext_says_and_nobody_models_is_asked_for(tmp_path, said):
     with pytest.raises(InputError, match=said.partition("=")[0]):

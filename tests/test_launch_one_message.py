@@ -85,6 +85,37 @@ def test_a_setting_of_the_trainer_that_hangs_on_a_variable_is_asked_for(script, 
         read_launch(files)
 
 
+MAXTEXT = "python3 -m MaxText.train base.yml model_name=llama2-7b per_device_batch_size=4 ici_fsdp_parallelism=8"
+TITAN = "torchrun --nproc_per_node 8 -m torchtitan.train --model.name llama3 --model.flavor 8B --training.seq_len 4096"
+SWIFT = "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2-7B --max_length 4096"
+SHARDED = "if [ $1 = 13b ]; then A=\"$A --fsdp 'full_shard auto_wrap'\"; fi\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        (f"T=$1\n{MAXTEXT} dtype=${{T}}", "float32", {"precision": "fp32"}),
+        (f"T=$1\n{MAXTEXT} dtype=${{T}}", "bfloat16", {"precision": "bf16"}),
+        (f"{MAXTEXT} weight_dtype=$1", "bfloat16", {"master_dtype": "none"}),
+        (f"{MAXTEXT} grad_dtype=$1", "bfloat16", {"grad_dtype": "bf16"}),
+        (f"{MAXTEXT} quantization=$1", "fp8", {"precision": "fp8"}),
+        (f"{TITAN} --training.local_batch_size 2 --activation_checkpoint.mode $1", "full", {"recompute": "full"}),
+        (f"{TITAN} --training.local_batch_size 2 --training.mixed_precision_param $1", "float32",
+         {"precision": "fp32"}),
+        (f"{SWIFT} --fsdp $1", "full_shard", {"zero": 3}),
+        (f"A='--bf16 True'\n{SHARDED}{{HF}} $A", "13b", {"zero": 3}),
+        (f"A='--bf16 True'\n{SHARDED}{{HF}} $A", "7b", {"zero": 0}),
+    ],
+)  # fmt: skip
+def test_a_word_that_decides_is_asked_for_where_it_is_open(script, text, value, expected):
+    files, given = script(text.replace("{HF}", HF)), {"model": "llama2-7b", "gpus": 8}
+    with pytest.raises(InputError, match="the variable 1") as error:
+        read_launch(files, {}, given)
+    assert "var=1" in asked(error.value)
+    job = read_launch(files, {"1": value}, given)
+    assert {name: {**job.options, **job.layout}.get(name) for name in expected} == expected
+
+
 def test_what_an_expression_is_compared_with_is_no_value_of_its_variables(script):
     files = script(f"rest=$(( 32 % $1 ))\nif [ $rest != 0 ]; then exit 1; fi\n{MEGATRON} --bf16"
                    " --pipeline-model-parallel-size $1")  # fmt: skip

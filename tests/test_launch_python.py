@@ -425,6 +425,36 @@ llm.train(model=llm.Qwen2Model(config), data=data, trainer=trainer, optim=OPTIM)
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("strategy", "precision", "expected"),
+    [
+        ("nl.FSDP2Strategy(data_parallel_size=4, tensor_parallel_size=2)", "'bf16-mixed'",
+         {"zero": 3, "tp": 2, "cp": 1, "precision": "bf16"}),
+        ("nl.FSDP2Strategy(tensor_parallel_size=1, context_parallel_size=2)", "None",
+         {"zero": 3, "tp": 1, "cp": 2, "precision": "bf16"}),
+        ("made(True)", "'16-mixed'", {"zero": 3, "tp": 1, "cp": 1, "precision": "fp16"}),
+        ("made(False)", "'bf16-mixed'", {"zero": 0, "tp": None, "cp": None, "precision": "bf16"}),
+        ("'ddp'", "'32'", {"zero": 0, "precision": "fp32"}),
+    ],
+)  # fmt: skip
+def test_a_call_of_nemo_shards_as_its_strategy_does(tmp_path, strategy, precision, expected):
+    text = f"""
+from nemo import lightning as nl
+from nemo.collections import llm
+def made(sharded):
+    return nl.FSDP2Strategy(data_parallel_size=8, tensor_parallel_size=1) if sharded else 'ddp'
+strategy = {strategy}
+trainer = nl.Trainer(devices=8, num_nodes=1, strategy=strategy, precision={precision})
+data = llm.MockDataModule(seq_length=2048, global_batch_size=64, micro_batch_size=2)
+llm.finetune(model=llm.LlamaModel(llm.Llama3Config8B()), data=data, trainer=trainer)
+"""
+    job = read(tmp_path, text)
+    assert stated(job, *expected) == expected
+    for unknown in ("nl.OtherStrategy()", "elsewhere()"):
+        with pytest.raises(InputError, match=r"trainer\.strategy"):
+            read(tmp_path, text.replace(f"strategy = {strategy}", f"strategy = {unknown}"))
+
+
 def test_parts_of_a_recipe_of_nemo_have_its_defaults(tmp_path):
     text = """
 import nemo_run as run

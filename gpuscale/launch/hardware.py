@@ -188,9 +188,9 @@ def _refuse_no_gpu(reading: Reading) -> None:
     Raises:
         LackingError: a setting says so.
     """
-    tpu = reading.get("PJRT_DEVICE")
+    tpu = reading.get("PJRT_DEVICE", "hardware")  # PyTorch/XLA's, MaxText's
     if tpu is not None and str(tpu.value).upper() == "TPU":
-        reading.refuse(tpu, "it runs on TPUs under PyTorch/XLA, which is predicted on GPUs", settles="cluster")
+        reading.refuse(tpu, "it runs on TPUs, which is predicted on GPUs", settles="cluster")
     for name in ("device", "trainer.accelerator", *_SWITCHES):
         found = reading.get(name)
         if found is None or found.undecided:

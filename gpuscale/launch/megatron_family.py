@@ -939,7 +939,7 @@ def _read_nemo(reading: Reading) -> None:
     _under_precision(reading, "trainer.plugins", recipe is not None, *laid_over)
     _named(reading, sections, _NEMO)
     _take_objects(reading, objects)
-    _precision_recipe(reading, reading.get("trainer.plugins"))
+    _precision_recipe(reading, reading.get("trainer.plugins", *["trainer.precision"] * (called is not None)))
     nodes, devices = reading.integer("trainer.num_nodes"), reading.integer("trainer.devices")
     if nodes and devices:
         reading.option("gpus", nodes * devices, "trainer.num_nodes", "trainer.devices")
@@ -1037,6 +1037,7 @@ def _read_nemo_call(reading: Reading, called: Setting) -> None:
         name = str(called.value) if "." in str(called.value) else origin
         settings["recipe"] = replace(called, name="recipe", value=name)
     _take_plugins(settings)
+    _take_strategy(reading)
 
 
 def _take_keywords(reading: Reading) -> None:
@@ -1082,6 +1083,22 @@ def settings_text(reading: Reading, name: str) -> str:
 
 
 _NEMO = {**_FIELDS, **_KNOWN["nemo"]}
+
+
+def _take_strategy(reading: Reading) -> None:
+    """Take how another strategy than Megatron's shards, by its class or its word.
+
+    Raises:
+        InputError: that is not known.
+    """
+    found = reading.needed("trainer.strategy")
+    kind = "" if found is None else str(found.value).rpartition(".")[2]
+    if found is None or kind == "MegatronStrategy" or reading.given.get("zero") is not None:
+        return
+    if kind not in _KNOWN["strategies"]:
+        reading.refuse(found, f"how the strategy {kind[:60]} shards is not known here", settles="zero")
+    for name, value in _KNOWN["strategies"][kind].items():
+        reading.settings[name] = replace(found, name=name, value=value, span=None)
 
 
 def _read_legacy_nemo(reading: Reading) -> None:

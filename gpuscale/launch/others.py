@@ -512,6 +512,8 @@ MAXTEXT_NAMES = (*MAXTEXT_SIZES.values(), *MAXTEXT_EXPERTS.values())
 
 def _maxtext_states(reading: Reading) -> None:
     """Read the types of weights, gradients and moments, and what of them is in host memory."""
+    if reading.tool.name == "maxtext" and not reading.stated("hardware") and not reading.given.get("cluster"):
+        reading.assume("GPUs are predicted; MaxText runs on TPUs where nothing else is said")
     weights, gradients = "weight_dtype", "grad_dtype"
     if DTYPES.get(reading.text(weights) or "float32") == "bf16":
         for option, value in (("master_dtype", "none"), ("moment_dtype", "bf16"), ("grad_dtype", "bf16")):

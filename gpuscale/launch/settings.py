@@ -11,7 +11,7 @@ from gpuscale.choices import MAX_GPUS
 from gpuscale.display import displayed
 from gpuscale.errors import InputError, did_you_mean, shown
 from gpuscale.files import printable
-from gpuscale.launch.unread import IGNORED, UNKNOWN, concern, ignores, is_on, tables_of, unasked
+from gpuscale.launch.unread import IGNORED, UNKNOWN, concern, ignores, is_on, speaks_of, tables_of, unasked
 from gpuscale.presets.tools import COMMON, STRANGER, Asked, Tool, load_tool
 from gpuscale.request import JobOptions, Layout, declared
 from gpuscale.rules.rule import Option
@@ -401,7 +401,7 @@ class Reading:
         if found is None:
             return None
         text, choices = str(found.value).strip(), tuple(known)
-        if choices or found.undecided:
+        if choices or self._decides(found):
             self.need(found, choices)
         if choices and text.lower() not in choices:
             self._of_module(found, choices)
@@ -413,7 +413,7 @@ class Reading:
         found = self.get(*names)
         if found is None:
             return []
-        if found.undecided:
+        if self._decides(found):
             self.need(found)
         values = (
             found.value
@@ -421,6 +421,11 @@ class Reading:
             else re.split(r"[\s,]+", str(found.value).strip("[]() "))
         )
         return [str(value).strip("'\"") for value in values if str(value).strip()]
+
+    def _decides(self, found: Setting) -> bool:
+        """Whether a word has to be known: no other value, nor what stands where it is absent, may be taken for it."""
+        option = speaks_of(found.last)
+        return found.undecided or (option is not None and not self.given.get(option))
 
     def need(self, found: Setting, known: Sequence[str] = ()) -> None:
         """Refuse a setting whose value hangs on a variable that is given none.
@@ -602,6 +607,8 @@ class Reading:
         Raises:
             InputError: always.
         """
+        if found is not None and not settles and re.fullmatch(r"\$\{\w+\}", str(found.value).strip()):
+            self.need(found)  # what is wrong is that it has no value
         name = printable(found.name[:80]) if found else None
         place = f"{found.place}: {name}" if found else None
         if found is not None and found.usual:
