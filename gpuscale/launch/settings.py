@@ -795,8 +795,9 @@ def _line_of(found: Setting) -> str:
 
 def _alike(found: Setting) -> tuple[str, str]:
     """Return what two settings of sections that repeat one another share; of a name that says little the whole name."""
-    last = found.name.rpartition(".")[2]
-    return found.name if last in SAYS_LITTLE else last, str(found.value).lower()
+    table, _, last = found.name.rpartition(".")
+    of_deepspeed = last == "stage" and table.endswith("zero_optimization")  # wherever its configuration stands
+    return found.name if last in SAYS_LITTLE and not of_deepspeed else last, str(found.value).lower()
 
 
 SAYS_LITTLE = (
