@@ -35,11 +35,8 @@ AGAINST = re.compile(
 )
 """What speaks of learning from pairs, rewards or another model."""
 
-OF_ENGINE = "train_micro_batch_size_per_gpu"
-"""Method of the engine that returns what its configuration says."""
-
 OF_DEEPSPEED = {
-    "per_device_train_batch_size": OF_ENGINE,
+    "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
     "global_batch_size": "train_batch_size",
 }
@@ -163,8 +160,8 @@ def _say(args: Record, program: Program, optimizers: list[Record], engine: Recor
 
 def _say_loader(args: Record, call: Record) -> None:
     first = "per_device_train_batch_size" not in args.parts
-    if OF_ENGINE in str(getattr(call.parts.get("batch_size"), "name", "")):
-        return
+    if OF_DEEPSPEED["per_device_train_batch_size"] in str(getattr(call.parts.get("batch_size"), "name", "")):
+        return  # what the configuration of the engine says
     if "batch_size" in call.parts and (first or call.parts.get("shuffle") is True):
         args.put("per_device_train_batch_size", call.parts["batch_size"], call.place)
     elif first and not {"batch_sampler", "**", "1"} & call.parts.keys():  # torch's default
