@@ -588,3 +588,12 @@ def test_two_models_that_are_known_are_asked_about(tmp_path):
     assert "model" not in read_launch([script], {}, {**given, "model": "gpt2"}).options
     script.write_text(f"{line} --model_name gpt2 --model_path openai-community/gpt2\n")
     assert read_launch([script], {}, given).options["model"] == "gpt2"
+
+
+def test_variables_that_nothing_takes_are_suggested_for_batches(tmp_path):
+    options = "--tp-size $TP --seq-length 8192 --model-size 7b"
+    text = f"export TP=1 MBS=2 GBS=64\ntorchrun --nproc_per_node 8 --nnodes 4 my_pretrain.py {options}\n"
+    with pytest.raises(LackingError) as caught:
+        read_launch([script(tmp_path, text)])
+    assert "`micro_batch_size=2` (run.sh:1 says MBS=2" in caught.value.hint
+    assert "`gbs=64` (run.sh:1 says GBS=64" in caught.value.hint

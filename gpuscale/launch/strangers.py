@@ -167,7 +167,7 @@ def nearest(error: LackingError, sources: Sequence[Source]) -> Suggestion | None
     return next((one.suggested for one in near), None)
 
 
-_NEARLY = ("seq", "precision", "zero", "recompute", "optimizer")
+_NEARLY = ("seq", "precision", "zero", "recompute", "optimizer", "micro_batch_size", "gbs")
 
 
 def with_programs(sources: Sequence[Source], files: Sequence[Path]) -> tuple[Source, ...]:
