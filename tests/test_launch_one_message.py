@@ -88,6 +88,10 @@ def test_a_setting_of_the_trainer_that_hangs_on_a_variable_is_asked_for(script, 
 MAXTEXT = "python3 -m MaxText.train base.yml model_name=llama2-7b per_device_batch_size=4 ici_fsdp_parallelism=8"
 TITAN = "torchrun --nproc_per_node 8 -m torchtitan.train --model.name llama3 --model.flavor 8B --training.seq_len 4096"
 SWIFT = "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2-7B --max_length 4096"
+VERL_SFT = (
+    "torchrun --nproc_per_node 8 -m verl.trainer.fsdp_sft_trainer"
+    " model.partial_pretrain=Qwen/Qwen2.5-7B data.max_length=4096"
+)
 SHARDED = "if [ $1 = 13b ]; then A=\"$A --fsdp 'full_shard auto_wrap'\"; fi\n"
 
 
@@ -103,6 +107,8 @@ SHARDED = "if [ $1 = 13b ]; then A=\"$A --fsdp 'full_shard auto_wrap'\"; fi\n"
         (f"{TITAN} --training.local_batch_size 2 --training.mixed_precision_param $1", "float32",
          {"precision": "fp32"}),
         (f"{SWIFT} --fsdp $1", "full_shard", {"zero": 3}),
+        (f"{VERL_SFT} model.fsdp_config.model_dtype=$1", "bf16", {"master_dtype": "none"}),
+        (f"{VERL_SFT} model.strategy=$1", "fsdp2", {"zero": 3}),
         (f"A='--bf16 True'\n{SHARDED}{{HF}} $A", "13b", {"zero": 3}),
         (f"A='--bf16 True'\n{SHARDED}{{HF}} $A", "7b", {"zero": 0}),
     ],

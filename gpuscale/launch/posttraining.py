@@ -273,6 +273,8 @@ def _verl_fsdp(reading: Reading, table: str, model: str, own: str) -> None:
     trainer.read_precision(reading, f"{table}dtype")
     reading.option("grad_dtype", "fp32", f"{table}dtype")
     held = reading.get(f"{table}model_dtype")
+    if held is not None:
+        reading.need(held)
     if held is not None and precision_word(held) == "bf16":
         for name, value in (("master_dtype", "none"), ("moment_dtype", "bf16")):
             reading.option(name, value, f"{table}model_dtype")
@@ -356,17 +358,16 @@ def _read_verl_sft(reading: Reading) -> None:
     if "gpus" not in reading.options:
         _gpus(reading, "trainer.nnodes", "trainer.n_gpus_per_node")
     table = "engine." if any(name.startswith("engine.") for name in reading.settings) else "model.fsdp_config."
-    if reading.text("engine.strategy") == "megatron" or "megatron" in (reading.text("engine") or ""):
-        reading.refuse(
-            reading.get("engine.strategy", "engine"),
-            "Megatron core of verl's SFT is not read",
-            "give `tp` and the like",
-        )
+    engine = reading.get("engine.strategy", "engine", "model.strategy")
+    if engine is not None:
+        reading.need(engine)
+        if "megatron" in str(engine.value):
+            reading.refuse(engine, "Megatron core of verl's SFT is not read", "give `tp` and the like")
     _verl_fsdp(reading, table, "model.", "")
     sequence = trainer.read_sequence(reading, "data.max_length") or int(reading.given["seq"])
     each, total = "data.micro_batch_size_per_gpu", trainer.count(reading, "data.train_batch_size") or 0
-    engine = reading.stated("model.partial_pretrain") is None  # sft_trainer_engine.yaml; before it sft_trainer.yaml
-    if reading.flag("data.use_dynamic_bsz", default=engine):
+    newer = reading.stated("model.partial_pretrain") is None  # sft_trainer_engine.yaml; before it sft_trainer.yaml
+    if reading.flag("data.use_dynamic_bsz", default=newer):
         micro: int | None = _packed(reading, sequence, total, "data.max_token_len_per_gpu")
     else:
         micro = None if reading.stated(each) else _shared(reading, "data.micro_batch_size")
