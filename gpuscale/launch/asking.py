@@ -12,17 +12,16 @@ from typing import Any, NamedTuple
 from gpuscale.errors import InputError
 from gpuscale.files import printable, read_text
 from gpuscale.launch.hardware import USUAL_NODE, machines_of
-from gpuscale.launch.launchers import MISSING, gpus_per_node
+from gpuscale.launch.launchers import MISSING, gpus_of_replica, gpus_per_node
 from gpuscale.launch.own_files import BATCHES, is_called
 from gpuscale.launch.settings import GROWING_BATCH, OPEN_VALUES, LackingError, Reading, Said, Suggestion, digits, way_to
 from gpuscale.launch.sources import Launch
-from gpuscale.launch.traced import MAX_LOG_BYTES
+from gpuscale.launch.traced import MAX_LINES, MAX_LOG_BYTES
 from gpuscale.presets.models import load_model
 from gpuscale.request import JobOptions, declared
 
 MAX_LACKS = 30
 USUAL_SEQUENCE = 4096
-MAX_LINES = 5000
 
 GPUS_SAID = re.compile(
     r"\b\d{1,3}\s*[x*×]\s*(?:RTX[ -]?)?[2345]0[789]0\b|\b\d{1,6}\s*x\s*\d{0,3}x?\s*(?:\d+\s*GB\s+)?[ABHGV]\d{2,3}\w*\b"
@@ -166,8 +165,7 @@ def others_of(lacks: Sequence[Lack], layout: Mapping[str, Any]) -> Iterator[list
 
 def batches_of(lacks: Sequence[Lack], options: Mapping[str, Any], layout: Mapping[str, Any]) -> Iterator[list[Lack]]:
     """Yield what is missing with whole batches that are microbatches of every replica, if the batch is among it."""
-    degrees = prod(int(layout.get(name) or 1) for name in ("tp", "pp", "cp"))
-    each = max(1, int(options.get("gpus") or 1) // degrees) * int(layout.get("micro_batch_size") or 1)
+    each = max(1, int(options.get("gpus") or 1) // gpus_of_replica(layout)) * int(layout.get("micro_batch_size") or 1)
     for at, lack in enumerate(lacks):
         if (lack.free or lack.error.answer) and _BATCH.search(
             lack.error.of if lack.error.variable else lack.error.name
@@ -361,7 +359,7 @@ def _of_batches(reading: Reading) -> Suggestion | None:
     if not (total and micro and steps) or total % (micro * steps) or (steps == 1 and reading.layout.get("pp", 1) > 1):
         return None  # what is stated once for all: the microbatches of a pipeline are no such steps
     replicas = total // (micro * steps)
-    gpus = replicas * prod(int(reading.layout.get(name) or 1) for name in ("tp", "pp", "cp"))
+    gpus = replicas * gpus_of_replica(reading.layout)
     return Suggestion(str(gpus), f"a batch of {total:,} is {micro} x {steps} steps x {replicas}")
 
 
@@ -383,8 +381,7 @@ def _for_batch(reading: Reading) -> Suggestion | None:
     gpus = reading.given.get("gpus") or reading.options.get("gpus")
     if not gpus:
         return None
-    degrees = prod(int(reading.layout.get(name) or 1) for name in ("tp", "pp", "cp"))
-    replicas = max(1, int(gpus) // degrees)
+    replicas = max(1, int(gpus) // gpus_of_replica(reading.layout))
     mbs, pp = int(reading.layout.get("micro_batch_size") or 1), int(reading.layout.get("pp") or 1)
     microbatches = 4 * pp if pp > 1 else 1
     fills = f", {microbatches} microbatches to fill the pipeline" if pp > 1 else ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from math import prod
+from typing import Any, NamedTuple
 
 from gpuscale.errors import InputError, shown
 from gpuscale.launch.settings import LackingError, Reading, Setting, Settings
@@ -48,6 +50,11 @@ def gpus_of(reading: Reading, needed: str = "") -> int | None:
         message = f"{needed} follows from the number of GPUs, which no file states"
         raise LackingError(message, "gpus")
     return found.gpus if found else None
+
+
+def gpus_of_replica(layout: Mapping[str, Any]) -> int:
+    """Return how many GPUs hold one copy of the model together, by the degrees that are stated."""
+    return prod(int(layout.get(name) or 1) for name in ("tp", "pp", "cp"))
 
 
 def take_gpus(reading: Reading) -> None:

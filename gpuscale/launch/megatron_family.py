@@ -14,7 +14,7 @@ from gpuscale.launch.cluster_files import job_name, machines
 from gpuscale.launch.finetuning import own_targets
 from gpuscale.launch.huggingface_models import hub_id, known_model
 from gpuscale.launch.huggingface_models import read_model as read_named_model
-from gpuscale.launch.launchers import gpus_of
+from gpuscale.launch.launchers import gpus_of, gpus_of_replica
 from gpuscale.launch.megatron import connections, job_arguments, read_job, take_type
 from gpuscale.launch.megatron_models import EXTRA_TOKEN, OF_NUMERICS, Arguments, here, layer_frequency, model_arguments
 from gpuscale.launch.megatron_recipes import (
@@ -145,9 +145,9 @@ def _read_megatron(reading: Reading) -> None:
     micro = int(reading.given.get("micro_batch_size") or reading.layout.get("micro_batch_size") or 0)
     stated = "gbs" in {**reading.options, **reading.given} or reading.get(*GROWING_BATCH)
     if micro and not (stated or swift or rollouts):
-        gpus, degrees = gpus_of(reading), [int(reading.layout.get(name) or 1) for name in ("tp", "pp", "cp")]
-        if gpus and gpus % prod(degrees) == 0:
-            reading.option("gbs", micro * gpus // prod(degrees))
+        gpus, each = gpus_of(reading), gpus_of_replica(reading.layout)
+        if gpus and gpus % each == 0:
+            reading.option("gbs", micro * gpus // each)
             reading.assume("no option states the global batch: one microbatch of each replica, as Megatron-LM has it")
 
 

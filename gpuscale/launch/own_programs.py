@@ -49,6 +49,9 @@ OF_DEEPSPEED = ("train_micro_batch_size_per_gpu",)
 """Settings of DeepSpeed's configuration by which its engine counts the batch, whatever runs it."""
 
 STARTERS = ("torchrun", "deepspeed", "accelerate", "beaker")
+CONFIGURING = re.compile(r"\.(ya?ml|json|toml|py)$")
+"""What a file that configures a program is called."""
+
 TRAINING = re.compile(r"train|tun(e|ing)|sft|dpo|grpo|ppo|clm|lora|distil", re.IGNORECASE)
 _FOREIGN = frozenset({"batch_size", "epochs", "lr", "max_len", "max_seq_len", "accumulation_steps", "grad_accum"})
 """Options that programs of TRL, whose parser takes no others than the Trainer's, do not have."""
@@ -60,7 +63,7 @@ def claims(source: Source) -> bool:
     """Whether a command that nothing else claims starts a program of one's own that may train a language model."""
     words = source.program
     starts = words[:1] and (words[0] in STARTERS or bool(TRAINING.search(" ".join(words[1:]))))
-    configured = any(re.search(r"\.(ya?ml|json|toml|py)$", word) for word in words[2:])
+    configured = any(map(CONFIGURING.search, words[2:]))
     named = _named(source.settings)
     return bool(starts) and source.kind == "command" and not configured and _is_own(source) and any(
         one in named for one in _ESSENTIAL

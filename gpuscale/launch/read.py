@@ -258,16 +258,15 @@ def _read(
             place = ", ".join(map(str, launch_files))[:300]
             raise InputError("it contains no training command", place=place, hint=f"supported: {titles}")
         launch, target = _one(list(_claimed(found)), found)
-        unknown = strangers.TARGET._replace(frameworks=target.frameworks)
-        reading = Reading(launch.sources, given, ignored, replaced)
         if target.name != STRANGER and (target.name in KNOWN_CONFIGURATIONS or not launch.missing):
+            reading = Reading(launch.sources, given, ignored, replaced)
             try:
                 return _job(launch, target, reading)
             except NotHereError as elsewhere:
                 launch = replace(launch, elsewhere=elsewhere)
         reading = Reading(launch.sources, given, ignored, replaced)
         reading.sources = strangers.with_programs(launch.sources, launch.files)
-        return _job(launch, unknown, reading)
+        return _job(launch, strangers.TARGET._replace(frameworks=target.frameworks), reading)
     except LackingError as caught:
         error = caught
         lone = error.name == "gbs" and reading is not None and "gpus" not in reading.options

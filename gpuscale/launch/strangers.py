@@ -33,7 +33,7 @@ from gpuscale.launch.settings import (
     says,
 )
 from gpuscale.launch.starters import FILE_TOOLS, LAUNCHERS, NOTHING, STARTERS
-from gpuscale.launch.traced import MAX_LOG_BYTES
+from gpuscale.launch.traced import MAX_LINES, MAX_LOG_BYTES
 from gpuscale.launch.unread import concern, is_on, speaks_of
 from gpuscale.launch.writing import Target
 from gpuscale.presets.files import known_table
@@ -76,9 +76,7 @@ def may_train(source: Source) -> bool:
         return False
     launched = source.program[0] in LAUNCHERS or (source.program[0] in STARTERS and not source.settings)
     told = {option for name in source.settings if (option := option_of(name))}
-    named = (
-        str(one.value) for one in source.settings.values() if re.search(r"\.(ya?ml|json|toml|py)$", str(one.value))
-    )
+    named = (str(one.value) for one in source.settings.values() if own_programs.CONFIGURING.search(str(one.value)))
     text = " ".join([*source.program, *source.settings, *named])[:2000]
     return launched or bool(own_programs.TRAINING.search(text)) or len(told) > 1
 
@@ -188,7 +186,6 @@ def _said_in(text: str, file: str) -> Source:
     return Source(file, "program", settings, (PurePosixPath(file).name,))
 
 
-MAX_LINES = 5000
 _SAID = re.compile(
     r"\s*(?:\w+\.)*(\w+)(?:\s*:\s*\w+)?\s*=\s*[\"']?([\w./-]+)[\"']?\s*[,)]*\s*(?:#.*)?$"
     r"|.{0,40}\([\"']--?([\w-]+)[\"'].*\bdefault\s*=\s*[\"']?([\w./-]+)"
@@ -373,7 +370,7 @@ def _batch(reading: Reading, said: Mapping[str, Sequence[Near]]) -> Suggestion |
     """Return the batch of all GPUs by microbatches and accumulation, where that is nearly said."""
     steps, plain = (next((one for one in said.get(name, ()) if one.value), None) for name in ("accumulation", "batch"))
     gpus = int(reading.given.get("gpus") or reading.options["gpus"])
-    replicas = gpus // prod(int(reading.given.get(name) or 1) for name in ("tp", "pp", "cp"))
+    replicas = gpus // launchers.gpus_of_replica(reading.given)
     if not (steps or plain) or not replicas:
         return None
     micro, times = int(reading.given["micro_batch_size"]), int(steps.value) if steps else 1

@@ -15,6 +15,8 @@ from gpuscale.units import MIB
 
 MAX_FILE_BYTES = MIB
 MAX_LOG_BYTES = 64 * MIB
+MAX_LINES = 5000
+"""Lines of a file in which what it nearly says is looked for."""
 NOWHERE = -1
 _FILE = 1 << 32
 
